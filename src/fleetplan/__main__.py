@@ -1,0 +1,5 @@
+"""Run the command line with `python -m fleetplan`."""
+
+from fleetplan.cli import main
+
+main()

@@ -1,0 +1,34 @@
+"""The one kind of error that a user's input can cause; the command line prints it and exits with 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(Exception):
+    """Something that the user gave is wrong: the message says where, what was found and what would be right.
+
+    `lines` holds one complete sentence per fault, so that all faults of a file are told at once.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that look most like `name`, nearest first; empty when none is close.
+
+    >>> near_names("h100-smx", ["h100-sxm", "a100-sxm", "l4"])[0]
+    'h100-sxm'
+    """
+    return difflib.get_close_matches(name.lower(), list(known), n=most, cutoff=0.5)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """One sentence for a reference to a name that is not in a catalogue, with the near ones."""
+    names = sorted(known)
+    near = near_names(name, names)
+    hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(names)}"
+    return f"unknown {kind} (got {name!r}); {hint}"

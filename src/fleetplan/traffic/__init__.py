@@ -1,0 +1,1 @@
+"""Arrivals, lengths, sessions and traces: all of them become one `Requests` of arrays."""
