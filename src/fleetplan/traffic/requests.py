@@ -88,7 +88,7 @@ class Requests:
         if unknown:
             raise ValueError(f"unknown fields {sorted(unknown)}; known: {sorted(defaults)}")
         given = {**defaults, **optional, "prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
-        columns = {
+        columns: dict[str, Any] = {
             name: np.ascontiguousarray(
                 np.broadcast_to(np.asarray(value), (n,)),
                 dtype=np.float64 if name.endswith("_s") else np.int64,
