@@ -1,0 +1,63 @@
+"""What an engine may be set to: scheduler, limits, KV blocks and options, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetplan.errors import InputError, unknown_name
+
+SCHEDULERS = ("static", "continuous", "chunked", "prefill_first", "disaggregated")
+ROUTERS = (
+    "round_robin",
+    "random",
+    "least_outstanding",
+    "least_kv",
+    "prefix_affine",
+    "power_of_two",
+    "central_queue",
+)
+NANOSECOND = 1e-9
+"""An arrival may join a step that starts at t if arrival ≤ t + 1 ns, so that equal times stay equal whatever the order of additions."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How each replica runs. Raises InputError where a value cannot be."""
+
+    scheduler: str = "chunked"
+    """One of SCHEDULERS."""
+    max_num_seqs: int = 256
+    """Most sequences that run at once."""
+    max_num_batched_tokens: int = 8192
+    """Token budget of a step: `chunked` and, for prompts, `prefill_first`; the others do not use it."""
+    kv_blocks: int | None = None
+    """KV blocks of one replica; None: no limit."""
+    block_size: int = 16
+    """Tokens of a block."""
+    max_queued_requests: int | None = None
+    """An arrival that finds this many waiting at its replica is rejected; None: no limit."""
+    max_queued_tokens: int | None = None
+    """An arrival whose prompt would lift the waiting prompt tokens of its replica above this is rejected; None: no limit."""
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.scheduler not in SCHEDULERS:
+            faults.append(f"scheduler: {unknown_name('scheduler', self.scheduler, SCHEDULERS)}")
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
+            if getattr(self, name) < 1:
+                faults.append(f"{name}: must be at least 1 (got {getattr(self, name)})")
+        for name, least in (("kv_blocks", 1), ("max_queued_requests", 0), ("max_queued_tokens", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                faults.append(f"{name}: must be at least {least}, or None for no limit (got {value})")
+        if faults:
+            raise InputError(*faults)
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold this many tokens: ceil(tokens/block_size).
+
+    >>> blocks_for(1000, 16), blocks_for(16, 16), blocks_for(0, 16)
+    (63, 1, 0)
+    """
+    return -(-tokens // block_size)

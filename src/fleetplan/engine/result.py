@@ -1,0 +1,150 @@
+"""What a simulation gives: one flat record a request, gaps between tokens, steps; and its summary by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetplan.engine.histogram import Histogram
+from fleetplan.engine.outcome import FINISHED, OUTCOMES, REJECTED, TIMED_OUT, UNFINISHED
+from fleetplan.errors import InputError
+from fleetplan.traffic.requests import Requests
+
+Floats = NDArray[np.float64]
+METRICS = ("ttft", "tpot", "itl", "e2e")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """`percentile` percent of a class's requests have `metric` at most `at_most_s`."""
+
+    metric: str
+    """One of METRICS."""
+    percentile: float
+    """In (0, 100]."""
+    at_most_s: float
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise InputError(f"promise: unknown metric (got {self.metric!r}), known: {', '.join(METRICS)}")
+        if not 0 < self.percentile <= 100 or not self.at_most_s > 0:
+            raise InputError(
+                f"promise: percentile must be in (0, 100] and at_most_s above 0 (got {self.percentile}, {self.at_most_s})"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """Whether the backlog was still growing when arrivals ended."""
+
+    stable: bool
+    backlog_slope_per_s: float
+    """Slope of the number waiting over the last three quarters of the arrivals' span [requests/s]."""
+    standard_error_per_s: float
+    arrival_rate_per_s: float
+    verdict: str
+    """One sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """State of the fleet at equally spaced times; every array has one entry a time."""
+
+    time_s: Floats
+    running: NDArray[np.int64]
+    waiting: NDArray[np.int64]
+    kv_blocks: NDArray[np.int64]
+    output_tokens_per_s: Floats
+    """Tokens emitted in the interval that ends at the time, per second."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One simulation; arrays are in the order of `requests` and NaN where the thing did not happen."""
+
+    requests: Requests
+    arrival_s: Floats
+    """When each request really arrived [s]: `requests.arrival_s`, but for later turns and closed loops."""
+    first_scheduled_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    """Last token; of a timed-out request, when it gave up [s]."""
+    preemptions: NDArray[np.int32]
+    replica: NDArray[np.int32]
+    """Replica that served it last; −1: none."""
+    outcome: NDArray[np.int8]
+    """Code of OUTCOMES."""
+    reason: NDArray[np.int8]
+    """Code of REASONS, for rejected requests."""
+    steps: int
+    """Steps of all replicas together."""
+    busy_s: Floats
+    """Time that each replica spent in steps [s]; shape (replicas,)."""
+    itl: tuple[Histogram, ...]
+    """Gaps between a request's tokens, one histogram a class."""
+    prefix_hit_tokens: NDArray[np.int64] | None = None
+    series: Series | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ttft_s(self) -> Floats:
+        """Arrival to first token [s]; inf for a request that was rejected or gave up, NaN for an unfinished one."""
+        return self._missed(self.first_token_s - self.arrival_s)
+
+    @property
+    def tpot_s(self) -> Floats:
+        """(finish − first)/(G − 1) [s]; NaN for G = 1; inf and NaN as in `ttft_s`."""
+        gaps = self.requests.output_tokens - 1
+        value = (self.finish_s - self.first_token_s) / np.where(gaps > 0, gaps, np.nan)
+        return np.where(gaps > 0, self._missed(value), np.nan)
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Arrival to last token [s]; inf and NaN as in `ttft_s`."""
+        return self._missed(self.finish_s - self.arrival_s)
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From time 0 to the last finish [s]; None when nothing finished."""
+        done = self.finish_s[self.outcome == FINISHED]
+        return float(done.max()) if len(done) else None
+
+    def summary(
+        self,
+        promises: Mapping[str, Sequence[Promise]] | None = None,
+        warmup_s: float = 0.0,
+        until_s: float = np.inf,
+        percentiles: Sequence[float] = (50, 90, 95, 99),
+    ) -> dict[str, Any]:
+        """Counts, latencies, throughput, attainment and stability of requests that arrive in [warmup_s, until_s).
+
+        Percentiles are nearest rank over finished requests with rejected and timed-out ones as inf (told as None with
+        a reason: "unbounded"); means are over finished ones. Attainment is the share of requests of classes that have
+        promises which meet all of theirs; goodput is their rate over the span of arrivals. Raises InputError for
+        promises of an unknown class.
+        """
+        from fleetplan.engine.summary import summarise
+
+        return summarise(self, promises or {}, warmup_s, until_s, tuple(percentiles))
+
+    def stability(self, warmup_s: float = 0.0) -> Stability:
+        """Whether the queue still grew at the end of the arrivals; see `fleetplan.engine.summary.stability`."""
+        from fleetplan.engine.summary import stability
+
+        return stability(self, warmup_s)
+
+    def counts(self, rows: NDArray[np.bool_] | slice = slice(None)) -> dict[str, int]:
+        """Requests, and how many of them ended in each way."""
+        outcome = self.outcome[rows]
+        return {
+            "requests": len(outcome),
+            **{OUTCOMES[k]: int((outcome == k).sum()) for k in (FINISHED, REJECTED, TIMED_OUT, UNFINISHED)},
+        }
+
+    def _missed(self, value: Floats) -> Floats:
+        missed = (self.outcome == REJECTED) | (self.outcome == TIMED_OUT)
+        return np.where(missed, np.inf, np.where(self.outcome == FINISHED, value, np.nan))
