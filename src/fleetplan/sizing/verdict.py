@@ -1,0 +1,251 @@
+"""Whether promises hold at a count: pooled over replications, with a stated level, decided as soon as it is clear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fleetplan.engine.outcome import FINISHED
+from fleetplan.engine.result import Result
+from fleetplan.engine.summary import nearest_rank
+
+Floats = NDArray[np.float64]
+
+BATCHES = 16
+"""Contiguous batches that one replication is cut into; their means give the standard error of a share."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One promise of one class: at least `share` of its requests (gaps, for ITL) meet every bound of `bounds`."""
+
+    class_name: str
+    metric: str
+    """ttft, tpot, itl, e2e, or attainment."""
+    percentile: str
+    """As the spec has it, p99; for attainment the share in percent."""
+    share: float
+    bounds: tuple[tuple[str, float, float], ...]
+    """(metric, limit [s], growth of the limit [s a prompt token])."""
+
+    @property
+    def name(self) -> str:
+        """As reports show it.
+
+        >>> Limit("chat", "ttft", "p99", 0.99, (("ttft", 1.0, 0.0),)).name
+        'TTFT p99 of chat'
+        """
+        metric = self.metric.upper() if self.metric != "attainment" else "attainment"
+        return f"{metric} {self.percentile} of {self.class_name}"
+
+    @property
+    def limit_s(self) -> float | None:
+        """The one bound [s]; None where there are several or it grows with the prompt."""
+        return self.bounds[0][1] if len(self.bounds) == 1 and self.bounds[0][2] == 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one replication says of one limit."""
+
+    count: int
+    """Requests (gaps) that were judged."""
+    met: float
+    """How many met it."""
+    batch_shares: Floats
+    """Shares met of the batches, in order of arrival."""
+    values_s: Floats
+    """The values [s] of the limit's one metric, inf for misses; empty where there is no single value."""
+    weights: Floats
+    """Weight of each value."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One limit over all replications."""
+
+    limit: Limit
+    requests: int
+    met_share: float
+    low_share: float
+    """Lower end of the two-sided interval of the share, at the verdict's level."""
+    high_share: float
+    value_s: float | None
+    """Nearest-rank percentile, pooled; None: unbounded, or no single value."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promised share is met, by the pooled share (so figure and verdict agree)."""
+        return self.met_share >= self.limit.share * (1 - 1e-12)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes the promised share, so that more replications would not change the verdict."""
+        return self.low_share > self.limit.share or self.high_share < self.limit.share
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All limits of all classes at one count."""
+
+    replicas: int
+    outcomes: tuple[Outcome, ...]
+    utilisation: float
+    """Offered rate over sustainable rate."""
+    max_utilisation: float
+    stable: bool
+    replications: int
+    exact: bool
+    """The traffic is one recording, so that the verdict has no sampling noise."""
+    preemptions_per_request: float
+    output_tokens_per_s: float
+
+    @property
+    def within_cap(self) -> bool:
+        """Whether utilisation is at most its cap."""
+        return self.utilisation <= self.max_utilisation * (1 + 1e-9)
+
+    @property
+    def passes(self) -> bool:
+        """Whether every promise holds, the queue is stable and utilisation within its cap."""
+        return self.within_cap and self.stable and all(outcome.holds for outcome in self.outcomes)
+
+    @property
+    def decided(self) -> bool:
+        """Whether sampling noise cannot have made the verdict, at its level."""
+        if self.exact or not self.within_cap:
+            return True
+        failed = [outcome for outcome in self.outcomes if not outcome.holds]
+        if failed:
+            return any(outcome.decided for outcome in failed)
+        return all(outcome.decided for outcome in self.outcomes)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What fails, worst first, in words."""
+        found = []
+        if not self.within_cap:
+            found.append("utilisation cap" if self.utilisation < 1 else "saturated")
+        elif not self.stable:
+            found.append("queue grows")
+        missed = sorted(
+            (o for o in self.outcomes if not o.holds), key=lambda o: (1 - o.met_share) / (1 - o.limit.share + 1e-12)
+        )
+        found.extend(outcome.limit.name for outcome in reversed(missed))
+        return tuple(found)
+
+
+def sample(result: Result, limit: Limit, warmup_s: float) -> Sample:
+    """Judge the requests of the limit's class that arrive from `warmup_s` on; rejected and timed-out ones are misses."""
+    index = result.requests.classes.index(limit.class_name)
+    if limit.metric == "itl":
+        histogram = result.itl[index]
+        met = float(histogram.weight[histogram.value_s <= limit.bounds[0][1]].sum())
+        share = met / histogram.count if histogram.count else 1.0
+        return Sample(int(histogram.count), met, np.array([share]), histogram.value_s, histogram.weight)
+    rows = (result.requests.class_index == index) & (result.arrival_s >= warmup_s)
+    single = result.requests.output_tokens[rows] == 1
+    finished = result.outcome[rows] == FINISHED
+    judged = ~(single & finished) if limit.metric == "tpot" else np.ones(int(rows.sum()), dtype=bool)
+    ok = np.ones(int(rows.sum()), dtype=bool)
+    value = np.full(int(rows.sum()), np.inf)
+    for metric, bound_s, per_token_s in limit.bounds:
+        value = getattr(result, f"{metric}_s")[rows]
+        # An unfinished request has not kept its promise; a one-token answer has no TPOT to break.
+        value = np.where(np.isnan(value), np.where(single & finished, 0.0, np.inf), value)
+        ok &= value <= bound_s + per_token_s * result.requests.prompt_tokens[rows]
+    ok = ok[judged]
+    batches = np.array([part.mean() for part in np.array_split(ok, BATCHES) if len(part)])
+    values = value[judged] if len(limit.bounds) == 1 else np.zeros(0)
+    return Sample(len(ok), float(ok.sum()), batches, values, np.ones(len(values)))
+
+
+def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
+    """One limit over replications: pooled share and its two-sided t-interval by batch means.
+
+    The standard error is never taken below the binomial one at the promised share, so that a few batches without a miss do not look
+    certain.
+    """
+    count = sum(s.count for s in samples)
+    if not count:
+        return Outcome(limit, 0, 1.0, 1.0, 1.0, None)
+    share = sum(s.met for s in samples) / count
+    shares = np.concatenate([s.batch_shares for s in samples])
+    if len(shares) < 2:
+        low, high = 0.0, 1.0
+    else:
+        binomial = math.sqrt(limit.share * (1 - limit.share) / count)
+        error = max(float(shares.std(ddof=1)) / math.sqrt(len(shares)), binomial)
+        half = float(stats.t.ppf(0.5 + level / 2, len(shares) - 1)) * error
+        low, high = share - half, share + half
+    value = _percentile(samples, limit.share)
+    return Outcome(limit, count, share, low, high, value if value is not None and math.isfinite(value) else None)
+
+
+def judge(
+    replicas: int,
+    limits: Sequence[Limit],
+    run: Callable[[int], tuple[Result, float]],
+    *,
+    utilisation: float,
+    max_utilisation: float,
+    least: int,
+    most: int,
+    level: float,
+    exact: bool,
+) -> Verdict:
+    """Run replications 0, 1, … until the verdict is clear at `level`, at least `least` and at most `most` of them.
+
+    `run` gives a replication's result and warm-up [s]. The level is shared among the looks (Bonferroni), so that looking often does
+    not make noise look like a verdict.
+    """
+    looks = max(most - least + 1, 1)
+    per_look = 1 - (1 - level) / looks
+    samples: list[list[Sample]] = [[] for _ in limits]
+    stable: list[bool] = []
+    preemptions, requests, rates = 0, 0, []
+    verdict = None
+    for replication in range(1 if exact else most):
+        result, warmup_s = run(replication)
+        for kept, limit in zip(samples, limits, strict=True):
+            kept.append(sample(result, limit, warmup_s))
+        stable.append(result.stability(warmup_s).stable)
+        preemptions += int(result.preemptions.sum())
+        requests += len(result.requests)
+        finished = result.outcome == FINISHED
+        rates.append(float(result.requests.output_tokens[finished].sum()) / (result.makespan_s or math.inf))
+        if not exact and replication + 1 < least:
+            continue
+        verdict = Verdict(
+            replicas,
+            tuple(pool(limit, kept, per_look) for limit, kept in zip(limits, samples, strict=True)),
+            utilisation,
+            max_utilisation,
+            sum(stable) * 2 > len(stable),
+            replication + 1,
+            exact,
+            preemptions / max(requests, 1),
+            float(np.mean(rates)),
+        )
+        if verdict.decided:
+            break
+    assert verdict is not None
+    return verdict
+
+
+def _percentile(samples: Sequence[Sample], share: float) -> float | None:
+    values = np.concatenate([s.values_s for s in samples])
+    if not len(values):
+        return None
+    weights = np.concatenate([s.weights for s in samples])
+    if (weights == 1).all():
+        return nearest_rank(values, share * 100)
+    order = np.argsort(values, kind="stable")
+    cumulative = np.cumsum(weights[order])
+    rank = int(np.searchsorted(cumulative, share * cumulative[-1] * (1 - 1e-12)))
+    return float(values[order][min(rank, len(values) - 1)])
