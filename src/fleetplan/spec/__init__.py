@@ -1,0 +1,59 @@
+"""What a user may write: scenarios as frozen models, with units, and with the line and column of every fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetplan.spec.scenario import Scenario
+
+
+def load(path: str | Path) -> Scenario:
+    """The scenario of a file, checked against the catalogues.
+
+    Raises InputError with one line `file:line:column: dotted.path: sentence` for each fault of the file.
+    """
+    from fleetplan.spec.document import read
+    from fleetplan.spec.reading import scenario_of
+
+    path = Path(path)
+    return scenario_of(read(path), path.parent)
+
+
+def loads(text: str | bytes, file: str = "<spec>", folder: str | Path = ".") -> Scenario:
+    """The scenario of a text, as `load` of a file of that name in that folder."""
+    from fleetplan.spec.document import parse
+    from fleetplan.spec.reading import scenario_of
+
+    return scenario_of(parse(text.encode() if isinstance(text, str) else text, file), Path(folder))
+
+
+def validate(paths: Iterable[str | Path]) -> list[str]:
+    """The faults of these files, one line each; none where all are right. Scenario names must differ among them."""
+    return [line for lines in check(paths).values() for line in lines]
+
+
+def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
+    """The faults of each file, one line each, by its path as given."""
+    from fleetplan.errors import InputError
+
+    found: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    for path in map(str, paths):
+        if path in found:
+            continue
+        found[path] = []
+        try:
+            scenario = load(path)
+        except InputError as error:
+            found[path] = list(error.lines)
+            continue
+        name = scenario.scenario
+        if name in names:
+            found[path].append(
+                f"{path}:1:1: scenario: is the name of {names[name]} too (got {name}), names must differ"
+            )
+        names[name] = path
+    return found

@@ -1,0 +1,153 @@
+"""The grid of a scenario: which GPUs, how many, in which precision, run by which scheduler."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fleetplan.spec.base import (
+    BytesOrZero,
+    Count,
+    Model,
+    Name,
+    NotEmpty,
+    NotNegative,
+    PositiveShare,
+    Share,
+    Whole,
+    fault,
+    forms,
+)
+from fleetplan.spec.units import shown
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    seen: list[Any] = []
+    for value in values:
+        if value in seen:
+            raise fault(
+                f"names {shown(value) if isinstance(value, (str, int)) else 'an entry'} twice, each entry once"
+            )
+        seen.append(value)
+    return values
+
+
+class Scheduler(Model):
+    """How the engine forms a step, and its caps."""
+
+    policy: Literal["static", "continuous", "chunked", "prefill_first"] = "chunked"
+    """`static` (request-level), `continuous` (whole prompts), `chunked` (token budget; what current engines do), `prefill_first` (the older default)."""
+    max_num_seqs: Count = 256
+    """Most sequences in a step."""
+    max_num_batched_tokens: Count | None = None
+    """Token budget of a step, for chunked and prefill_first; 8192 where left out."""
+    max_queued_requests: Whole | None = None
+    """A request that finds this many waiting at its replica is rejected."""
+    max_queued_tokens: Whole | None = None
+    """A request that would lift the waiting prompt tokens of its replica above this is rejected."""
+
+    @model_validator(mode="after")
+    def _budget(self) -> Self:
+        if self.max_num_batched_tokens is not None and self.policy in ("static", "continuous"):
+            raise fault(
+                f"gives max_num_batched_tokens to {self.policy} (got {self.max_num_batched_tokens}), which has no "
+                "token budget; drop it, or use chunked"
+            )
+        if self.max_num_batched_tokens is None and self.policy in ("chunked", "prefill_first"):
+            object.__setattr__(self, "max_num_batched_tokens", 8192)  # so that the meaning holds the default
+        return self
+
+
+class Speculation(Model):
+    """Speculative decoding: who drafts, how many tokens, and how many are accepted."""
+
+    draft: Name
+    """Who drafts: a method (eagle3, mtp, ngram, suffix, medusa) or a catalogue model."""
+    tokens: Annotated[Count, Field(le=32)]
+    """Drafted tokens a step, K."""
+    acceptance: Annotated[tuple[Share, ...], *NotEmpty] | None = None
+    """By position: the chance that draft i is accepted given that the ones before it were; one value or K of them."""
+    acceptance_from: Name | None = None
+    """A row of the table of measured acceptance, instead."""
+    draft_cost: NotNegative | None = None
+    """Time of one draft step over that of one target step, c; left out: from the draft's own step-time model."""
+    draft_memory_bytes: BytesOrZero | None = None
+    """Memory of the draft on each GPU."""
+
+    @model_validator(mode="after")
+    def _acceptance(self) -> Self:
+        if (self.acceptance is None) == (self.acceptance_from is None):
+            raise fault(
+                "needs a stated acceptance (got none or two), give acceptance: [0.75, 0.70, 0.66] by position, or "
+                "acceptance_from: <row of the measured table>"
+            )
+        if self.acceptance is not None and len(self.acceptance) not in (1, self.tokens):
+            raise fault(
+                f"has {len(self.acceptance)} acceptances for {self.tokens} drafts, give 1 (the same at each) or {self.tokens}"
+            )
+        return self
+
+    @property
+    def by_position(self) -> tuple[float, ...] | None:
+        """Acceptance of each of the K drafts."""
+        if self.acceptance is None:
+            return None
+        return self.acceptance * self.tokens if len(self.acceptance) == 1 else self.acceptance
+
+
+def _speculation(value: Any) -> str:
+    if isinstance(value, (dict, Speculation)):
+        return "speculation"
+    if value != "none":
+        raise fault(
+            f"must be none or a mapping (got {shown(value)}), like {{draft: eagle3, tokens: 3, acceptance: [0.75, 0.7, 0.66]}}"
+        )
+    return "none"
+
+
+class Engine(Model):
+    """The serving engine and the settings of its memory."""
+
+    name: Name = "vllm"
+    """An engine of data/engines.yaml."""
+    gpu_memory_utilization: PositiveShare = 0.9
+    """Share of the usable memory that the engine takes (engines differ in what it multiplies)."""
+    block_size: Count = 16
+    """Tokens of a KV block."""
+
+
+def _engine(value: Any) -> str:
+    return "settings" if isinstance(value, (dict, Engine)) else "name"
+
+
+Named = Annotated[Name, AfterValidator(lambda name: Engine(name=name))]
+
+
+def _list_of(item: Any) -> Any:
+    return Annotated[tuple[item, ...], *NotEmpty, AfterValidator(_distinct)]
+
+
+class Candidates(Model):
+    """Every combination of these is a candidate; those that cannot run are kept with the reason."""
+
+    gpu: _list_of(Name)  # type: ignore[valid-type]
+    """GPUs of data/gpus.yaml, by name or alias."""
+    tensor_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    """GPUs that split every layer."""
+    pipeline_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    """Stages that split the layers."""
+    data_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    """Attention replicas inside one replica."""
+    expert_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    """Ranks over which the experts of a MoE are spread."""
+    weights: _list_of(Name) = ("bf16",)  # type: ignore[valid-type]
+    """Schemes of the weights: bf16, fp8, int8, int4, nvfp4, mxfp4, …"""
+    kv_cache: _list_of(Name) = ("bf16",)  # type: ignore[valid-type]
+    """Types of the KV cache: bf16, fp8, int8, …"""
+    scheduler: _list_of(Scheduler) = (Scheduler(),)  # type: ignore[valid-type]
+    """Schedulers and their caps."""
+    speculation: _list_of(forms(_speculation, none=Literal["none"], speculation=Speculation)) = ("none",)  # type: ignore[valid-type]
+    """`none`, or speculative decoding with a stated acceptance."""
+    engine: _list_of(forms(_engine, settings=Engine, name=Named)) = (Engine(),)  # type: ignore[valid-type]
+    """Engines: a name, or a mapping with its memory settings."""

@@ -1,0 +1,101 @@
+"""A scenario: one question to the planner, whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from fleetplan.spec.base import (
+    Count,
+    Model,
+    Name,
+    OpenShare,
+    PositiveShare,
+    Seconds,
+    SecondsOrZero,
+    Text,
+    Whole,
+)
+from fleetplan.spec.candidates import Candidates
+from fleetplan.spec.slo import Slo
+from fleetplan.spec.steptime import StepTimeChoice
+from fleetplan.spec.workload import ClassesWorkload, TraceWorkload, Workload
+
+
+class Policy(Model):
+    """How careful the decision is, and what it is paid with."""
+
+    prices: Text
+    """A price list of data/prices.yaml by name, or `file.yaml#name` for a list of your own, from the spec's folder."""
+    max_utilisation: PositiveShare = 0.8
+    """Cap on offered rate over sustainable rate."""
+    spare_replicas: Whole = 0
+    """Replicas bought on top of those that serve."""
+    confidence: OpenShare = 0.95
+    """Level at which a simulated promise counts as met."""
+    max_replicas: Count = 4096
+    """No fleet above this is tried."""
+
+
+class Simulation(Model):
+    """How long and how often the traffic is simulated; what is left out the planner chooses."""
+
+    horizon_s: Seconds | None = None
+    """Simulated time of one replication; left out: long enough for the promised percentiles."""
+    warm_up_s: SecondsOrZero | None = None
+    """Requests that arrive before this are not judged; left out: a tenth of the horizon."""
+    replications: Count | None = None
+    """Independent runs; left out: as many as the confidence takes."""
+
+
+class Scenario(Model):
+    """What one file of data/scenarios/ asks: this model, this traffic, these promises, on which hardware."""
+
+    scenario: Name
+    """Name of the scenario; it names its parts and reports."""
+    title: Text = ""
+    """A line for people."""
+    model: Text
+    """A catalogue name, or a path to a config.json from the spec's folder."""
+    workload: Workload
+    """The traffic and its promises: `classes`, `empirical` or `trace`."""
+    candidates: Candidates
+    """The grid that is searched."""
+    step_time: StepTimeChoice = "calibrated"
+    """Model of a step's time: calibrated, or {roofline: …}, {affine: …}, {table: path}."""
+    policy: Policy
+    """How careful the decision is, and what it is paid with."""
+    simulation: Simulation = Simulation()
+    """Length and number of the simulations."""
+    seed: Whole = 0
+    """Seed of every random draw."""
+
+    _folder: Path = PrivateAttr(default=Path("."))
+
+    @property
+    def folder(self) -> Path:
+        """Folder that the paths in the spec start from: that of the file it was read from."""
+        return self._folder
+
+    def slos(self) -> dict[str, Slo | None]:
+        """Promises by class name, in the order of the classes."""
+        if isinstance(self.workload, ClassesWorkload):
+            return {c.name: c.slo for c in self.workload.classes}
+        return {self.workload.name: self.workload.slo}
+
+    def files(self) -> dict[str, Path]:
+        """The files that the spec names, by dotted path: a trace, a step-time table, a model's config."""
+        found = {}
+        if isinstance(self.workload, TraceWorkload):
+            found["workload.trace"] = self.folder / self.workload.trace
+        if (table := getattr(self.step_time, "table", None)) is not None:
+            found["step_time.table"] = self.folder / table
+        if self.model.endswith(".json") or "/" in self.model:
+            found["model"] = self.folder / self.model
+        return found
+
+    def meaning(self) -> dict[str, Any]:
+        """All that can change a result, defaults filled in and SI throughout, as strict JSON: what digests are taken of."""
+        return self.model_dump(mode="json", exclude={"title"})

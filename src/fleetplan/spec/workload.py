@@ -1,0 +1,229 @@
+"""The traffic of a scenario: classes by their laws, a shipped empirical table, or a trace file replayed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from fleetplan.spec.arrivals import Arrivals
+from fleetplan.spec.base import (
+    Count,
+    Model,
+    Name,
+    NotEmpty,
+    NotNegative,
+    Number,
+    OpenShare,
+    Positive,
+    PositiveShare,
+    Seconds,
+    SecondsOrZero,
+    Share,
+    Text,
+    Whole,
+    fault,
+    forms,
+    one_key,
+)
+from fleetplan.spec.lengths import Length
+from fleetplan.spec.slo import Slo
+from fleetplan.spec.units import shown
+
+
+class SharedPrefix(Model):
+    """A share of the prompts begins with one of a few common texts (system prompts, documents)."""
+
+    tokens: Length
+    """Length of a common text [tokens]."""
+    share: PositiveShare = 1.0
+    """Share of the prompts that begin with one."""
+    count: Count = 1
+    """How many different texts."""
+    zipf: NotNegative = 0.0
+    """Zipf exponent of their popularity; 0: all alike."""
+    added: bool = Field(False, strict=True)
+    """true: it comes on top of `prompt_tokens`; false: `prompt_tokens` is the whole prompt."""
+
+
+class Sessions(Model):
+    """Arrivals are starts of sessions (or of agent loops), whose context grows turn by turn."""
+
+    turns: Length
+    """Turns of a session (steps of an agent loop)."""
+    gap_s: SecondsOrZero
+    """Mean time between an answer and the next turn."""
+    gap_cv: NotNegative = 1.0
+    """Coefficient of variation of that gap; 1: exponential."""
+    max_context_tokens: Count | None = None
+    """A session ends before the turn that would exceed this context."""
+
+
+class SemanticCache(Model):
+    """A cache in front of the model answers a share of the requests."""
+
+    hit_share: Share
+    """Share of the requests found in the cache."""
+    stale_share: Share = 0.0
+    """Share of the hits refused as stale, which go on to the model."""
+
+
+class Retries(Model):
+    """Failed requests are sent again."""
+
+    chance: OpenShare
+    """Chance that a request is sent again."""
+    delay_s: Seconds
+    """Mean delay before it is."""
+    most: Count = 1
+    """Most repetitions of one request."""
+
+
+class TrafficClass(Model):
+    """One class of requests with its own lengths, arrivals and promises."""
+
+    name: Name
+    """Name of the class, unique in the scenario."""
+    arrivals: Arrivals | None = None
+    """When its requests arrive; left out where the workload has common `arrivals` and the class a `share`."""
+    share: PositiveShare | None = None
+    """Share of the workload's common arrivals."""
+    prompt_tokens: Length | None = None
+    """Prompt length [tokens], shared prefix included."""
+    output_tokens: Length | None = None
+    """Visible output length [tokens]."""
+    empirical: Name | None = None
+    """Draw prompt and output together from this shipped table instead."""
+    correlation: Annotated[Number, Field(gt=-1, lt=1)] = 0.0
+    """Spearman rank correlation of prompt and output."""
+    reasoning_tokens: Length | None = None
+    """Tokens generated before the first visible one, on top of `output_tokens`."""
+    max_output_tokens: Count | None = None
+    """The request's `max_tokens`: longer outputs are cut."""
+    priority: Whole = 0
+    """0 is the most urgent."""
+    timeout_s: Seconds | None = None
+    """A request without a first token after this gives up and counts as a miss."""
+    answers: Count = 1
+    """Parallel samples of one prompt."""
+    shared_prefix: SharedPrefix | None = None
+    """Common beginnings of the prompts."""
+    sessions: Sessions | None = None
+    """Multi-turn structure."""
+    semantic_cache: SemanticCache | None = None
+    """A cache in front."""
+    retries: Retries | None = None
+    """Repetition of failed requests."""
+    slo: Slo | None = None
+    """Its promises; a class without is carried and not judged."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.empirical is None:
+            absent = [k for k in ("prompt_tokens", "output_tokens") if getattr(self, k) is None]
+            if absent:
+                raise fault(
+                    f"has no {' and no '.join(absent)} (class {self.name}), give lengths, or empirical: <table>"
+                )
+        elif self.prompt_tokens is not None or self.output_tokens is not None or self.correlation:
+            raise fault(
+                f"has empirical and its own lengths or correlation (class {self.name}), give one or the other"
+            )
+        if self.arrivals is not None and self.share is not None:
+            raise fault(
+                f"has arrivals and a share (class {self.name}), give arrivals, or a share of common ones"
+            )
+        if self.slo is not None and self.output_tokens == 1:
+            for metric in ("tpot", "itl"):
+                if any(promise.metric == metric for promise in self.slo.promises()):
+                    raise fault(
+                        f"promises {metric} with outputs of one token (class {self.name}), which have none; drop it"
+                    )
+        return self
+
+
+class ClassesWorkload(Model):
+    """Traffic by classes, each with its own arrivals, or sharing common ones."""
+
+    classes: Annotated[tuple[TrafficClass, ...], *NotEmpty]
+    """The classes."""
+    arrivals: Arrivals | None = None
+    """Common arrivals, of which each class takes its `share`."""
+    rate_scale: Positive = 1.0
+    """Factor on every rate (and on the users of a closed loop)."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        names = [c.name for c in self.classes]
+        if twice := sorted({n for n in names if names.count(n) > 1}):
+            raise fault(f"has two classes of one name (got {', '.join(twice)}), names must differ")
+        if self.arrivals is None:
+            if without := [c.name for c in self.classes if c.arrivals is None]:
+                raise fault(
+                    f"has classes without arrivals (got {', '.join(without)}), give each its arrivals, "
+                    "or the workload common arrivals and each class a share"
+                )
+        else:
+            if without := [c.name for c in self.classes if c.share is None]:
+                raise fault(
+                    f"has common arrivals and classes without a share (got {', '.join(without)}), give each one"
+                )
+            total = sum(c.share or 0.0 for c in self.classes)
+            if abs(total - 1) > 1e-9:
+                raise fault(f"has shares that sum to {total:g} (got {', '.join(names)}), they must sum to 1")
+        if all(c.slo is None for c in self.classes):
+            raise fault("has no promise in any class (got no slo), give at least one class an slo")
+        return self
+
+
+class _Recorded(Model):
+    rate_scale: Positive = 1.0
+    """Factor on the recorded rate: down by thinning, up by superposition of shifted copies; time is never squeezed."""
+    spread_s: SecondsOrZero = 60.0
+    """Copies are shifted by up to this; '0 s' keeps every burst of every copy in step."""
+    name: Name = "all"
+    """Name of the one class."""
+    priority: Whole = 0
+    """0 is the most urgent."""
+    timeout_s: Seconds | None = None
+    """A request without a first token after this gives up and counts as a miss."""
+    max_output_tokens: Count | None = None
+    """The request's `max_tokens`: longer outputs are cut."""
+    slo: Slo
+    """Its promises."""
+
+
+class EmpiricalWorkload(_Recorded):
+    """Traffic drawn from a table of facts of a real trace: arrivals per second and joint lengths."""
+
+    empirical: Name
+    """A table of data/workloads/, like azure-2023-conv."""
+    arrivals: Arrivals | None = None
+    """Another arrival process than the recorded seconds."""
+
+
+class TraceWorkload(_Recorded):
+    """The rows of a trace file, replayed."""
+
+    trace: Text
+    """Path of the file, from the spec's folder."""
+    format: Text | None = None
+    """Its format, where the detected one is to be overruled."""
+
+
+_WORKLOADS: dict[str, Any] = {
+    "classes": ClassesWorkload,
+    "empirical": EmpiricalWorkload,
+    "trace": TraceWorkload,
+}
+
+
+def _which(value: Any) -> str:
+    if isinstance(value, Model):
+        return next(key for key, kind in _WORKLOADS.items() if isinstance(value, kind))
+    if not isinstance(value, dict):
+        raise fault(f"must be a mapping (got {shown(value)}), with one of: {', '.join(_WORKLOADS)}")
+    return one_key("a workload", tuple(_WORKLOADS))(value)
+
+
+Workload = forms(_which, **_WORKLOADS)
