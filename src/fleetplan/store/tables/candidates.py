@@ -1,0 +1,35 @@
+"""Tables of the stage `candidates`: the grid of a scenario and what fits."""
+
+from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, text
+
+CANDIDATES = Table(
+    "candidates",
+    "candidates",
+    "Every way to run the model that the scenario allows; what cannot fit is kept, with its reason",
+    (
+        SCENARIO,
+        CANDIDATE,
+        text("label", "the candidate in words, as reports show it"),
+        text("gpu", "catalogue name of the GPU"),
+        integer("gpus_per_replica", "GPUs that one replica takes", "GPU"),
+        integer("tensor_parallel", "tensor-parallel degree"),
+        integer("pipeline_parallel", "pipeline-parallel degree"),
+        integer("data_parallel", "attention data-parallel degree inside a replica"),
+        integer("expert_parallel", "expert-parallel degree"),
+        text("weights", "weight precision scheme"),
+        text("kv_cache", "KV cache precision"),
+        text("scheduler", "scheduling policy"),
+        integer("max_num_seqs", "most sequences in a step"),
+        integer("max_num_batched_tokens", "token budget of a step", "token", nullable=True),
+        text("speculation", "speculative decoding in words; none without"),
+        flag("fits", "whether weights and at least one request's KV cache fit in memory"),
+        text("reason", "why it cannot run; null if it can", nullable=True),
+        integer("usable_bytes", "memory of one GPU that the driver reports as usable", "byte"),
+        integer("weights_bytes", "weights on the fullest GPU", "byte"),
+        integer("left_bytes", "left for the KV cache on one GPU; negative: short by so much", "byte"),
+        integer("kv_blocks", "KV cache blocks of one replica; null if it cannot run", "block", nullable=True),
+    ),
+    ("scenario", "candidate_id"),
+)
+
+TABLES = (CANDIDATES,)

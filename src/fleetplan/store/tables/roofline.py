@@ -1,0 +1,41 @@
+"""Tables of the stage `roofline`: step times and bounds of every candidate."""
+
+from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, integer, number, text
+
+BOUNDS = Table(
+    "bounds",
+    "roofline",
+    "Bounds of each candidate that fits: what no scheduler could beat",
+    (
+        SCENARIO,
+        CANDIDATE,
+        number("ridge_flop_per_byte", "arithmetic intensity where compute and memory time meet", "FLOP/byte"),
+        integer("batch_by_memory", "most sequences of mean length that the KV cache holds"),
+        number("lone_ttft_s", "time to first token of a lone request of mean length", "s"),
+        number("lone_tpot_s", "time per output token of a lone request of mean length", "s"),
+        number("throughput_tokens_per_s", "most output tokens per second of one replica", "token/s"),
+        text("bound_by", "the roof at that throughput: compute, memory or overhead"),
+    ),
+    ("scenario", "candidate_id"),
+)
+
+ROOFLINES = Table(
+    "rooflines",
+    "roofline",
+    "A decode step of each candidate that fits, by batch",
+    (
+        SCENARIO,
+        CANDIDATE,
+        integer("batch", "sequences in the step"),
+        number("step_s", "time of the step", "s"),
+        number("compute_s", "its compute term", "s"),
+        number("memory_s", "its memory term", "s"),
+        number("overhead_s", "its overhead term", "s"),
+        number("intensity_flop_per_byte", "FLOPs of the step per byte that it reads", "FLOP/byte"),
+        number("throughput_tokens_per_s", "output tokens per second of one replica", "token/s"),
+        text("bound_by", "the larger term: compute, memory or overhead"),
+    ),
+    ("scenario", "candidate_id", "batch"),
+)
+
+TABLES = (BOUNDS, ROOFLINES)
