@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -169,7 +169,10 @@ def _chooser(known: tuple[str, ...]) -> Any:
     return which
 
 
-Process = forms(_chooser(tuple(_PROCESSES)), **_PROCESSES)
+if TYPE_CHECKING:
+    Process = Constant | Poisson | Gamma | Weibull | Mmpp | Hawkes
+else:
+    Process = forms(_chooser(tuple(_PROCESSES)), **_PROCESSES)
 
 
 class Profile(Model):
@@ -196,4 +199,7 @@ class Profile(Model):
 
 
 _ALL: dict[str, Any] = {**_PROCESSES, "profile": Profile, "closed_loop": ClosedLoop}
-Arrivals = forms(_chooser(tuple(_ALL)), **_ALL)
+if TYPE_CHECKING:
+    Arrivals = Process | Profile | ClosedLoop
+else:
+    Arrivals = forms(_chooser(tuple(_ALL)), **_ALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -15,6 +15,7 @@ from fleetplan.spec.base import (
     NotNegative,
     PositiveShare,
     Share,
+    Text,
     Whole,
     fault,
     forms,
@@ -124,30 +125,36 @@ def _engine(value: Any) -> str:
 Named = Annotated[Name, AfterValidator(lambda name: Engine(name=name))]
 
 
-def _list_of(item: Any) -> Any:
-    return Annotated[tuple[item, ...], *NotEmpty, AfterValidator(_distinct)]
+EACH_ONCE = (*NotEmpty, AfterValidator(_distinct))
+
+if TYPE_CHECKING:
+    SpeculationChoice = Literal["none"] | Speculation
+    EngineChoice = Engine
+else:
+    SpeculationChoice = forms(_speculation, none=Literal["none"], speculation=Speculation)
+    EngineChoice = forms(_engine, settings=Engine, name=Named)
 
 
 class Candidates(Model):
     """Every combination of these is a candidate; those that cannot run are kept with the reason."""
 
-    gpu: _list_of(Name)  # type: ignore[valid-type]
+    gpu: Annotated[tuple[Text, ...], *EACH_ONCE]
     """GPUs of data/gpus.yaml, by name or alias."""
-    tensor_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    tensor_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
     """GPUs that split every layer."""
-    pipeline_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    pipeline_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
     """Stages that split the layers."""
-    data_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    data_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
     """Attention replicas inside one replica."""
-    expert_parallel: _list_of(Count) = (1,)  # type: ignore[valid-type]
+    expert_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
     """Ranks over which the experts of a MoE are spread."""
-    weights: _list_of(Name) = ("bf16",)  # type: ignore[valid-type]
+    weights: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)
     """Schemes of the weights: bf16, fp8, int8, int4, nvfp4, mxfp4, …"""
-    kv_cache: _list_of(Name) = ("bf16",)  # type: ignore[valid-type]
+    kv_cache: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)
     """Types of the KV cache: bf16, fp8, int8, …"""
-    scheduler: _list_of(Scheduler) = (Scheduler(),)  # type: ignore[valid-type]
+    scheduler: Annotated[tuple[Scheduler, ...], *EACH_ONCE] = (Scheduler(),)
     """Schedulers and their caps."""
-    speculation: _list_of(forms(_speculation, none=Literal["none"], speculation=Speculation)) = ("none",)  # type: ignore[valid-type]
+    speculation: Annotated[tuple[SpeculationChoice, ...], *EACH_ONCE] = ("none",)
     """`none`, or speculative decoding with a stated acceptance."""
-    engine: _list_of(forms(_engine, settings=Engine, name=Named)) = (Engine(),)  # type: ignore[valid-type]
+    engine: Annotated[tuple[EngineChoice, ...], *EACH_ONCE] = (Engine(),)
     """Engines: a name, or a mapping with its memory settings."""

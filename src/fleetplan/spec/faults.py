@@ -29,16 +29,29 @@ def faults(error: ValidationError, root: type[BaseModel], document: Document) ->
         at_key = is_key or item["type"] == "extra_forbidden"
         if item["type"] == "fault" and len(loc) < len(raw) and raw and _is_tag(raw[-1]):
             at_key = False
-        found.append((document.place(loc, key=at_key), loc, _sentence(item, raw, root)))
+        written = _written(document.value, loc, item["input"])
+        found.append((document.place(loc, key=at_key), loc, _sentence(item, raw, root, written)))
     return found
+
+
+def _written(value: Any, loc: Loc, otherwise: Any) -> Any:
+    """What the file has at a path; pydantic's input may be converted already."""
+    for part in loc:
+        if (isinstance(value, dict) and part in value) or (
+            isinstance(value, list) and isinstance(part, int) and part < len(value)
+        ):
+            value = value[part]
+        else:
+            return otherwise
+    return value
 
 
 def _is_tag(part: str | int) -> bool:
     return isinstance(part, str) and part.startswith("<") and part.endswith(">")
 
 
-def _sentence(item: Any, raw: Loc, root: type[BaseModel]) -> str:
-    kind, got, context = item["type"], shown(item["input"]), item.get("ctx", {})
+def _sentence(item: Any, raw: Loc, root: type[BaseModel], written: Any) -> str:
+    kind, got, context = item["type"], shown(written), item.get("ctx", {})
     if kind == "fault":
         return str(item["msg"])
     if kind == "missing":

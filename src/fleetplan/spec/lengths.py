@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -159,7 +160,7 @@ class StopsParameters(Model):
     @model_validator(mode="after")
     def _rising(self) -> Self:
         starts = [entry.from_token for entry in self.eos]
-        if starts[0] != 1 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+        if starts[0] != 1 or any(a >= b for a, b in pairwise(starts)):
             raise fault(f"needs eos entries that start at token 1 and rise (got from_token {starts})")
         return self
 
@@ -220,7 +221,7 @@ def _rising_points(points: dict[str, float]) -> dict[str, float]:
         raise fault(
             f"needs p0 and p100, the ends (got {', '.join(ordered) or 'none'}), like {{p0: 1, p50: 900, p100: 8000}}"
         )
-    if any(a > b for a, b in zip(values, values[1:], strict=False)):
+    if any(a > b for a, b in pairwise(values)):
         raise fault(f"has lengths that fall while the percentile rises (got {ordered})")
     return ordered
 
@@ -266,4 +267,7 @@ def _which(value: Any) -> str:
 
 
 _LENGTHS = tuple(_KINDS.values())
-Length = forms(_which, fixed=Count, **_KINDS)
+if TYPE_CHECKING:
+    Length = int | Uniform | Normal | LogNormal | Gamma | Geometric | Pareto | Zipf | Quantiles | Stops
+else:
+    Length = forms(_which, fixed=Count, **_KINDS)

@@ -38,7 +38,7 @@ def model_of(kind: type[M], document: Document) -> M:
             found += faults(error, kind, document)
     if found:
         raise InputError(*[document.line(*fault) for fault in sorted(found, key=lambda f: (f[0], str(f[1])))])
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def scenario_of(document: Document, folder: Path) -> Scenario:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, model_validator
 
@@ -50,7 +51,10 @@ def _limit(value: Any) -> str:
     return "growing" if isinstance(value, GrowingLimit) else "constant"
 
 
-Limit = forms(_limit, constant=Seconds, growing=GrowingLimit)
+if TYPE_CHECKING:
+    Limit = float | GrowingLimit
+else:
+    Limit = forms(_limit, constant=Seconds, growing=GrowingLimit)
 
 
 def _rising(limits: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def _rising(limits: dict[str, Any]) -> dict[str, Any]:
         raise fault("is empty (got no percentile), write it like {p99: 1 s}")
     ordered = dict(sorted(limits.items(), key=lambda item: fraction(item[0])))
     constants = [(key, value) for key, value in ordered.items() if isinstance(value, float)]
-    for (low, a), (high, b) in zip(constants, constants[1:], strict=False):
+    for (low, a), (high, b) in pairwise(constants):
         if a > b:
             raise fault(
                 f"promises less time at {high} than at {low} (got {b:g} s and {a:g} s), give {high} ≥ {low}"
@@ -72,8 +76,12 @@ def _mapping(value: Any) -> str:
     return "limits"
 
 
-GrowingLimits = forms(_mapping, limits=Annotated[dict[OpenPercentile, Limit], AfterValidator(_rising)])
-Limits = forms(_mapping, limits=Annotated[dict[OpenPercentile, Seconds], AfterValidator(_rising)])
+if TYPE_CHECKING:
+    GrowingLimits = dict[str, Limit]
+    Limits = dict[str, float]
+else:
+    GrowingLimits = forms(_mapping, limits=Annotated[dict[OpenPercentile, Limit], AfterValidator(_rising)])
+    Limits = forms(_mapping, limits=Annotated[dict[OpenPercentile, Seconds], AfterValidator(_rising)])
 
 
 class Attainment(Model):

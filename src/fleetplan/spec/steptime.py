@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -80,6 +80,9 @@ def _which(value: Any) -> str:
     )
 
 
-StepTimeChoice = forms(
-    _which, calibrated=Literal["calibrated"], roofline=Roofline, affine=Affine, table=Table
-)
+if TYPE_CHECKING:
+    StepTimeChoice = Literal["calibrated"] | Roofline | Affine | Table
+else:
+    StepTimeChoice = forms(
+        _which, calibrated=Literal["calibrated"], roofline=Roofline, affine=Affine, table=Table
+    )

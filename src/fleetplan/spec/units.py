@@ -170,14 +170,14 @@ def _wrong_unit(kind: str, written: str, name: str, taken: tuple[str, ...]) -> s
 
 
 def _fault(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("fault", "{sentence}", {"sentence": sentence})  # type: ignore[arg-type]
+    return PydanticCustomError("fault", "{sentence}", {"sentence": sentence})
 
 
 @cache
 def _registry() -> Any:
     import pint  # a fifth of a second: only when a unit is read
 
-    registry = pint.UnitRegistry(None, non_int_type=Fraction, cache_folder=None)
+    registry: Any = pint.UnitRegistry(None, non_int_type=Fraction, cache_folder=None)
     registry.load_definitions(_DEFINITIONS.strip().splitlines())
     return registry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -226,4 +226,7 @@ def _which(value: Any) -> str:
     return one_key("a workload", tuple(_WORKLOADS))(value)
 
 
-Workload = forms(_which, **_WORKLOADS)
+if TYPE_CHECKING:
+    Workload = ClassesWorkload | EmpiricalWorkload | TraceWorkload
+else:
+    Workload = forms(_which, **_WORKLOADS)
