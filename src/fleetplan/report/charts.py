@@ -1,0 +1,399 @@
+"""Charts as Vega-Lite documents, from rows that the store has aggregated; colours are CSS variables of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from fleetplan.report.reading import Row
+
+Spec = dict[str, Any]
+
+# A chart never holds more points than this; the tables behind it do.
+MOST_POINTS = 2000
+
+# The page's style sheet gives these their light, dark and printed values.
+INK, QUIET, GOOD, BAD = "var(--ink)", "var(--ink-2)", "var(--good)", "var(--bad)"
+SERIES = tuple(f"var(--s{number})" for number in range(1, 7))
+
+_SCALES = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((2.0**30, "GiB"), (2.0**20, "MiB")),
+}
+_HEIGHT = 280
+
+
+def scale_of(values: Sequence[float | None], base: str = "s") -> tuple[float, str]:
+    """The divisor and the unit that keep the largest of `values` at or above 1.
+
+    >>> scale_of([0.02, 0.4])
+    (0.001, 'ms')
+    """
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    steps = _SCALES[base]
+    return next((step for step in steps if largest >= step[0]), steps[-1])
+
+
+def by_count(rows: Sequence[Row], label: str, limit_s: float, decided: int) -> Spec:
+    """A promise's simulated value against the number of replicas, with the promise as a rule.
+
+    `rows`: replicas, simulated_s, holds.
+    """
+    divisor, unit = scale_of([limit_s, *(row["simulated_s"] for row in rows)])
+    data = [
+        {
+            "replicas": row["replicas"],
+            "value": row["simulated_s"] / divisor,
+            "verdict": "holds" if row["holds"] else "fails",
+        }
+        for row in rows
+        if row["simulated_s"] is not None
+    ]
+    counts = sorted({row["replicas"] for row in rows})
+    x = alt.X(
+        "replicas:Q",
+        title="replicas that serve",
+        axis=alt.Axis(values=counts, format="d", grid=False),
+        scale=alt.Scale(domain=[counts[0] - 0.5, counts[-1] + 0.5], nice=False, zero=False),
+    )
+    base = alt.Chart(_values(data))
+    title = f"{label} ({unit})"
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    line = base.mark_line(color=QUIET, strokeWidth=1.5).encode(x=x, y=y)
+    points = base.mark_point(size=110, filled=True, opacity=1).encode(
+        x=x,
+        y=y,
+        color=alt.Color("verdict:N", scale=_verdicts(), legend=None),
+        shape=alt.Shape(
+            "verdict:N", scale=alt.Scale(domain=["holds", "fails"], range=["circle", "cross"]), legend=None
+        ),
+        tooltip=[
+            alt.Tooltip("replicas:Q"),
+            alt.Tooltip("value:Q", title=title, format=".4~g"),
+            alt.Tooltip("verdict:N"),
+        ],
+    )
+    rule, text = _rule_y(limit_s / divisor, f"promise {limit_s / divisor:,.4g} {unit}", counts[-1] + 0.5)
+    chosen = (
+        alt.Chart(_values([{"replicas": decided}]))
+        .mark_rule(color=GOOD, strokeDash=[2, 3], strokeWidth=1.2)
+        .encode(x=x)
+    )
+    return _finished(alt.layer(chosen, rule, line, points, text), 220)
+
+
+def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | None) -> Spec:
+    """Output tokens/s against batch on a log axis, with the ridge and the memory wall.
+
+    `rows`: batch, throughput_tokens_per_s, bound_by. `ridge`: the batch at which memory and compute time meet; `wall`:
+    the most sequences that the KV cache holds.
+    """
+    data = [
+        {"batch": row["batch"], "value": row["throughput_tokens_per_s"], "bound": row["bound_by"]}
+        for row in rows
+    ]
+    marks = [
+        {"batch": at, "label": label}
+        for at, label in ((ridge, "ridge"), (wall, "memory wall"))
+        if at is not None and at >= 1
+    ]
+    x = alt.X("batch:Q", title="batch (sequences in a step)", scale=alt.Scale(type="log", nice=False))
+    y = alt.Y("value:Q", title="output tokens/s of one replica", scale=alt.Scale(zero=True))
+    base = alt.Chart(_values(data)).encode(x=x, y=y)
+    line = base.mark_line(color=SERIES[0], strokeWidth=2)
+    points = base.mark_point(size=45, filled=True, opacity=1).encode(
+        color=alt.Color(
+            "bound:N",
+            title="bound by",
+            scale=alt.Scale(domain=["memory", "compute", "overhead"], range=list(SERIES[:3])),
+        ),
+        shape=alt.Shape("bound:N", title="bound by"),
+        tooltip=[
+            alt.Tooltip("batch:Q"),
+            alt.Tooltip("value:Q", title="output tokens/s", format=",.4~g"),
+            alt.Tooltip("bound:N", title="bound by"),
+        ],
+    )
+    return _finished(alt.layer(*_rules_x(marks, x), line, points))
+
+
+def step_terms(rows: Sequence[Row]) -> Spec:
+    """A decode step's time and its terms against batch, both axes logarithmic.
+
+    `rows`: batch, step_s, compute_s, memory_s, overhead_s.
+    """
+    terms = (
+        ("step_s", "whole step"),
+        ("memory_s", "memory"),
+        ("compute_s", "compute"),
+        ("overhead_s", "overhead"),
+    )
+    divisor, unit = scale_of([row["step_s"] for row in rows])
+    data = [
+        {"batch": row["batch"], "value": row[key] / divisor, "term": label}
+        for row in rows
+        for key, label in terms
+        if row.get(key)
+    ]
+    labels = [label for _, label in terms]
+    chart = (
+        alt.Chart(_values(data))
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=alt.X("batch:Q", title="batch (sequences in a step)", scale=alt.Scale(type="log", nice=False)),
+            y=alt.Y("value:Q", title=f"time of a decode step ({unit})", scale=alt.Scale(type="log")),
+            color=alt.Color(
+                "term:N", title=None, scale=alt.Scale(domain=labels, range=[INK, *SERIES[:3]]), sort=labels
+            ),
+            strokeDash=alt.StrokeDash(
+                "term:N",
+                title=None,
+                scale=alt.Scale(domain=labels, range=[[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]),
+            ),
+            tooltip=[
+                alt.Tooltip("term:N"),
+                alt.Tooltip("batch:Q"),
+                alt.Tooltip("value:Q", title=unit, format=".4~g"),
+            ],
+        )
+    )
+    return _finished(chart)
+
+
+def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> Spec:
+    """Cost of the fleet against a latency, a point a candidate, the frontier joined by a line.
+
+    `rows`: label, latency_s, cost_usd_per_hour, gpus, role (decision, frontier, dominated, fails).
+    """
+    divisor, unit = scale_of([limit_s, *(row["latency_s"] for row in rows)])
+    data = [
+        {
+            "x": row["latency_s"] / divisor,
+            "y": row["cost_usd_per_hour"],
+            "label": row["label"],
+            "role": row["role"],
+            "gpus": row["gpus"],
+        }
+        for row in rows
+    ]
+    roles = ["decision", "frontier", "dominated", "fails"]
+    x = alt.X("x:Q", title=f"{label} ({unit})", scale=alt.Scale(zero=False, nice=True))
+    y = alt.Y("y:Q", title="cost of the fleet (USD/h)", scale=alt.Scale(zero=False, nice=True))
+    base = alt.Chart(_values(data)).encode(x=x, y=y)
+    line = base.transform_filter("datum.role === 'decision' || datum.role === 'frontier'").mark_line(
+        color=QUIET, strokeDash=[4, 3], strokeWidth=1.2, interpolate="step-after"
+    )
+    points = base.mark_point(filled=True, opacity=0.95).encode(
+        color=alt.Color(
+            "role:N",
+            title=None,
+            scale=alt.Scale(domain=roles, range=[SERIES[0], SERIES[2], QUIET, BAD]),
+            sort=roles,
+        ),
+        shape=alt.Shape(
+            "role:N",
+            title=None,
+            scale=alt.Scale(domain=roles, range=["diamond", "circle", "circle", "cross"]),
+            sort=roles,
+        ),
+        size=alt.Size("role:N", legend=None, scale=alt.Scale(domain=roles, range=[240, 110, 50, 50])),
+        tooltip=[
+            alt.Tooltip("label:N", title="candidate"),
+            alt.Tooltip("gpus:Q", title="GPUs"),
+            alt.Tooltip("x:Q", title=f"{label} ({unit})", format=".4~g"),
+            alt.Tooltip("y:Q", title="USD/h", format=",.2f"),
+        ],
+    )
+    layers: list[Any] = [line, points]
+    if limit_s is not None:
+        layers = [*_rules_x([{"x": limit_s / divisor, "label": "promise"}], x, "x"), *layers]
+    return _finished(alt.layer(*layers), 320)
+
+
+def over_time(rows: Sequence[Row], title: str, kinds: Sequence[str]) -> Spec:
+    """Lines over the time of a simulation. `rows`: time_s, value, series (one of `kinds`)."""
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_line(strokeWidth=1.6, interpolate="step-after")
+        .encode(
+            x=alt.X("time_s:Q", title="time of the simulation (s)", scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
+            color=alt.Color(
+                "series:N",
+                title=None,
+                sort=list(kinds),
+                scale=alt.Scale(domain=list(kinds), range=list(SERIES[: len(kinds)])),
+            ),
+            strokeDash=alt.StrokeDash("series:N", title=None, sort=list(kinds)),
+            tooltip=[
+                alt.Tooltip("series:N"),
+                alt.Tooltip("time_s:Q", title="s", format=".4~g"),
+                alt.Tooltip("value:Q", title=title, format=".4~g"),
+            ],
+        )
+    )
+    return _finished(chart)
+
+
+def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: Sequence[str]) -> Spec:
+    """Horizontal bars of parts. `rows`: label, part (one of `parts`), value; `order` gives the bars from the top."""
+    ranks = {part: index for index, part in enumerate(parts)}
+    data = [{**row, "rank": ranks[row["part"]]} for row in rows]
+    chart = (
+        alt.Chart(_values(data))
+        .mark_bar(height={"band": 0.62})
+        .encode(
+            y=alt.Y("label:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=230, domain=False)),
+            x=alt.X("value:Q", title=title, stack="zero"),
+            order=alt.Order("rank:Q"),
+            color=alt.Color(
+                "part:N",
+                title=None,
+                sort=list(parts),
+                scale=alt.Scale(
+                    domain=list(parts), range=["var(--s1)", "var(--s4)", "var(--rest)"][: len(parts)]
+                ),
+            ),
+            tooltip=[
+                alt.Tooltip("label:N"),
+                alt.Tooltip("part:N"),
+                alt.Tooltip("value:Q", title=title, format=".4~g"),
+            ],
+        )
+    )
+    return _finished(chart, 30 * len(order) + 30)
+
+
+def lines(
+    rows: Sequence[Row],
+    x_title: str,
+    y_title: str,
+    series_title: str | None = None,
+    *,
+    log_x: bool = False,
+    zero: bool = True,
+    level: tuple[float, str] | None = None,
+    percent: bool = False,
+) -> Spec:
+    """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height."""
+    kinds = list(dict.fromkeys(str(row["series"]) for row in rows))
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(type="log" if log_x else "linear", nice=False))
+    axis = alt.Axis(format="%") if percent else alt.Axis()
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=axis)
+    chart = (
+        alt.Chart(_values([{**row, "series": str(row["series"])} for row in rows]))
+        .mark_line(strokeWidth=1.8, point=alt.OverlayMarkDef(size=36, filled=True))
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "series:N",
+                title=series_title,
+                sort=kinds,
+                scale=alt.Scale(domain=kinds, range=[SERIES[i % len(SERIES)] for i in range(len(kinds))]),
+                legend=alt.Legend() if len(kinds) > 1 else None,
+            ),
+            tooltip=[
+                alt.Tooltip("series:N", title=series_title or "series"),
+                alt.Tooltip("x:Q", title=x_title, format=".4~g"),
+                alt.Tooltip("y:Q", title=y_title, format=".1%" if percent else ".4~g"),
+            ],
+        )
+    )
+    if level is None:
+        return _finished(chart)
+    last = max(row["x"] for row in rows)
+    rule, text = _rule_y(level[0], level[1], last)
+    return _finished(alt.layer(rule, chart, text))
+
+
+def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
+    """Bars from today's value to each lever's. `rows`: label, value, better (bool), sorted as they are shown."""
+    data = [
+        {
+            "label": row["label"],
+            "value": row["value"],
+            "today": today,
+            "verdict": "holds" if row["better"] else "fails",
+        }
+        for row in rows
+    ]
+    order = [row["label"] for row in rows]
+    bars = (
+        alt.Chart(_values(data))
+        .mark_bar(height={"band": 0.55})
+        .encode(
+            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260, domain=False)),
+            x=alt.X("today:Q", title=title, scale=alt.Scale(zero=False)),
+            x2="value:Q",
+            color=alt.Color("verdict:N", scale=_verdicts(), legend=None),
+            tooltip=[
+                alt.Tooltip("label:N", title="lever"),
+                alt.Tooltip("value:Q", title=title, format=",.4~g"),
+            ],
+        )
+    )
+    rule = alt.Chart(_values([{"today": today}])).mark_rule(color=INK).encode(x="today:Q")
+    return _finished(alt.layer(bars, rule), 28 * len(order) + 30)
+
+
+def bars(rows: Sequence[Row], x_title: str, y_title: str, *, marked: object = None) -> Spec:
+    """Upright bars. `rows`: x, y; the bar of x = `marked` stands out."""
+    data = [{"x": row["x"], "y": row["y"], "marked": row["x"] == marked} for row in rows]
+    chart = (
+        alt.Chart(_values(data))
+        .mark_bar()
+        .encode(
+            x=alt.X("x:O", title=x_title, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
+            y=alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True)),
+            color=alt.condition(alt.datum.marked, alt.value(SERIES[0]), alt.value("var(--rest)"))
+            if marked is not None
+            else alt.value(SERIES[0]),
+            tooltip=[
+                alt.Tooltip("x:O", title=x_title),
+                alt.Tooltip("y:Q", title=y_title, format=",.4~g"),
+            ],
+        )
+    )
+    return _finished(chart)
+
+
+def _values(rows: Sequence[Row]) -> alt.Data:
+    if len(rows) > MOST_POINTS:
+        raise ValueError(f"a chart of {len(rows)} points: aggregate to {MOST_POINTS} or fewer in SQL")
+    return alt.Data(values=list(rows))
+
+
+def _verdicts() -> alt.Scale:
+    return alt.Scale(domain=["holds", "fails"], range=[GOOD, BAD])
+
+
+def _rule_y(height: float, label: str, right: float) -> tuple[alt.Chart, alt.Chart]:
+    base = alt.Chart(_values([{"y": height, "x": right, "label": label}]))
+    rule = base.mark_rule(color=BAD, strokeDash=[6, 3], strokeWidth=1.2).encode(y="y:Q")
+    text = base.mark_text(align="right", baseline="bottom", dx=-2, dy=-3, color=BAD, fontSize=11.5).encode(
+        x="x:Q", y="y:Q", text="label:N"
+    )
+    return rule, text
+
+
+def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.Chart]:
+    if not marks:
+        return []
+    base = alt.Chart(_values(marks))
+    return [
+        base.mark_rule(color=BAD, strokeDash=[6, 3], strokeWidth=1.2).encode(x=x),
+        base.mark_text(
+            align="right", baseline="top", angle=270, dx=-4, dy=4, color=BAD, fontSize=11.5
+        ).encode(x=alt.X(f"{field}:Q"), y=alt.value(0), text="label:N"),
+    ]
+
+
+def _finished(chart: Any, height: int = _HEIGHT) -> Spec:
+    document: Spec = chart.properties(width="container", height=height).to_dict()
+    # The page's script sets the configuration (fonts, axes, series colours) for all charts at once.
+    document.pop("config", None)
+    document["autosize"] = {"type": "fit", "contains": "padding"}
+    return document

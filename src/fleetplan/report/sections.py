@@ -1,0 +1,231 @@
+"""The sections of a page below the first screen, each from the tables of the store that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleetplan.report import charts, units
+from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
+from fleetplan.report.headline import candidate_of, decision_of, evidence_of, promise_name
+from fleetplan.report.reading import Row, Store
+from fleetplan.report.tabulate import table
+
+
+def sections(store: Store, scenario: str) -> list[Section]:
+    """All sections of a scenario's page, in the order in which they are read."""
+    return [make(store, scenario) for make in _SECTIONS]
+
+
+def query(name: str, scenario: str, where: str = "") -> str:
+    """The query that gives a table's rows in full, as the page prints it."""
+    more = f" AND {where}" if where else ""
+    return f"SELECT * FROM {name} WHERE scenario = '{scenario.replace(chr(39), chr(39) * 2)}'{more}"
+
+
+def proof(store: Store, scenario: str) -> Section:
+    """The simulated verdicts around the decision: a chart for each promise and the table of all."""
+    decision = decision_of(store, scenario)
+    rows = evidence_of(store, scenario, decision["candidate_id"])
+    blocks: list[Block] = []
+    promises: dict[tuple[str, str, float], list[Row]] = {}
+    for row in rows:
+        promises.setdefault((row["class"], row["metric"], row["percentile"]), []).append(row)
+    for number, ((_, _, _), points) in enumerate(promises.items()):
+        limit = points[0]["limit_s"]
+        name = promise_name(points[0])
+        blocks.append(
+            Figure(
+                f"promise-{number}",
+                f"{name} against replicas",
+                charts.by_count(points, name.split(",")[0], limit, decision["replicas"]),
+                _in_words(name, points, limit),
+                wide=False,
+            )
+        )
+    if rows:
+        blocks.append(
+            table(
+                "evidence",
+                rows,
+                "Simulated values by number of replicas and promise",
+                drop=("scenario", "candidate_id"),
+                query=query("evidence", scenario, f"candidate_id = '{decision['candidate_id']}'"),
+                marked=[i for i, row in enumerate(rows) if row["replicas"] == decision["replicas"]],
+                labels={"limit_s": "Promise", "simulated_s": "Simulated", "holds": "Verdict"},
+            )
+        )
+    else:
+        blocks.append(
+            Missing("No candidate was simulated up to a decision, so there is no evidence to show.")
+        )
+    return Section(
+        "proof",
+        "Why this count",
+        "Every promise, simulated at the decided number of replicas and at its neighbours, on the same arrivals.",
+        blocks,
+    )
+
+
+def limits(store: Store, scenario: str) -> Section:
+    """Throughput against batch with the ridge and the memory wall, the terms of a step, and memory of a GPU."""
+    chosen = decision_of(store, scenario)["candidate_id"]
+    candidate = candidate_of(store, scenario, chosen)
+    blocks: list[Block] = []
+    steps = [
+        row for row in store.table("rooflines", scenario, order="batch") if row["candidate_id"] == chosen
+    ]
+    bounds = next((row for row in store.table("bounds", scenario) if row["candidate_id"] == chosen), {})
+    if steps:
+        blocks += _roofline(scenario, str(chosen), steps, bounds)
+    else:
+        blocks.append(Missing("No step times of the decided candidate are in the store."))
+    memory = _memory(store, scenario, candidate)
+    blocks.append(memory or Missing("The memory of the candidates is not in the store."))
+    return Section(
+        "limits",
+        "What the hardware allows",
+        "A decode step reads the weights and every sequence's KV cache; past the ridge compute takes longer than that.",
+        blocks,
+    )
+
+
+def alternatives(store: Store, scenario: str) -> Section:
+    """Runner-ups with their cost, and the candidates that were rejected with the reason."""
+    decision = decision_of(store, scenario)
+    candidates = store.table("candidates", scenario)
+    if not candidates:
+        return Section(
+            "alternatives", "Runner-ups and rejected", "", [Missing("No candidates are in the store.")]
+        )
+    blocks: list[Block] = []
+    rejected = [row for row in candidates if row.get("reason")]
+    alive = [row for row in candidates if not row.get("reason")]
+    lead = (
+        f"{len(candidates)} candidates: {len(alive)} can run, {len(rejected)} cannot."
+        if rejected
+        else f"{len(candidates)} candidates, all of which can run."
+    )
+    if alive:
+        blocks.append(
+            table(
+                "candidates",
+                alive,
+                "Candidates that can run",
+                keep=(
+                    "label",
+                    "gpu",
+                    "gpus_per_replica",
+                    "weights",
+                    "kv_cache",
+                    "scheduler",
+                    "kv_blocks",
+                    "left_bytes",
+                ),
+                query=query("candidates", scenario, "fits"),
+                marked=[i for i, row in enumerate(alive) if row["candidate_id"] == decision["candidate_id"]],
+            )
+        )
+    if rejected:
+        blocks.append(
+            table(
+                "candidates",
+                rejected,
+                "Rejected candidates, with the reason",
+                keep=("label", "reason"),
+                query=query("candidates", scenario, "reason IS NOT NULL"),
+            )
+        )
+    return Section("alternatives", "Runner-ups and rejected", lead, blocks)
+
+
+def _in_words(name: str, points: list[Row], limit: float) -> str:
+    said = ", ".join(
+        f"{units.seconds(row['simulated_s']) if row['simulated_s'] is not None else 'unbounded'} at {row['replicas']}"
+        f"{'' if row['holds'] else ' (fails)'}"
+        for row in points[:8]
+    )
+    return f"{name} by number of replicas: {said}. The promise is {units.seconds(limit)}."
+
+
+def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list[Block]:
+    wall = bounds.get("batch_by_memory")
+    ridge = next((float(row["batch"]) for row in steps if row["bound_by"] == "compute"), None)
+    best = max(steps, key=lambda row: row["throughput_tokens_per_s"])
+    words = (
+        f"Throughput of one replica reaches {units.count(round(best['throughput_tokens_per_s']))} output tokens/s at "
+        f"batch {best['batch']:,}. "
+        + (
+            f"The ridge, where compute takes over, is at batch {ridge:,.0f}. "
+            if ridge
+            else "Compute never takes over. "
+        )
+        + (f"The KV cache holds {wall:,} sequences of mean length." if wall is not None else "")
+    )
+    where = f"candidate_id = '{chosen}'"
+    behind = table(
+        "rooflines",
+        steps,
+        "A decode step by batch",
+        drop=("scenario", "candidate_id"),
+        query=query("rooflines", scenario, where),
+    )
+    return [
+        Figure(
+            "throughput",
+            "Throughput against batch",
+            charts.throughput_by_batch(steps, ridge, wall),
+            words,
+            behind,
+            wide=False,
+        ),
+        Figure(
+            "step-terms",
+            "Time of a decode step, by term",
+            charts.step_terms(steps),
+            f"A decode step takes {units.seconds(steps[0]['step_s'])} at batch {steps[0]['batch']:,} and "
+            f"{units.seconds(steps[-1]['step_s'])} at batch {steps[-1]['batch']:,}.",
+            wide=False,
+        ),
+    ]
+
+
+def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
+    rows = [row for row in store.table("candidates", scenario, where="fits") if row["left_bytes"] > 0][:11]
+    if not rows and not candidate:
+        return None
+    if candidate and all(row["candidate_id"] != candidate["candidate_id"] for row in rows):
+        rows = [candidate, *rows]
+    parts = ("weights", "KV cache", "activations, runtime, reserve")
+    bars = []
+    for row in rows:
+        sizes = (row["weights_bytes"], row["left_bytes"])
+        rest = max(0, row["usable_bytes"] - sum(sizes))
+        bars += [
+            {"label": row["label"], "part": part, "value": size / 2**30}
+            for part, size in zip(parts, (*sizes, rest), strict=True)
+        ]
+    first = candidate or rows[0]
+    words = (
+        f"Of {units.quantity('usable_bytes', first['usable_bytes'])} usable on one GPU of {first['label']}, weights take "
+        f"{units.quantity('weights_bytes', first['weights_bytes'])} and {units.quantity('left_bytes', first['left_bytes'])} "
+        "are left for the KV cache."
+    )
+    behind = table(
+        "candidates",
+        rows,
+        "Memory of one GPU",
+        keep=("label", "usable_bytes", "weights_bytes", "left_bytes", "kv_blocks"),
+        query=query("candidates", scenario, "fits"),
+    )
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    return Figure(
+        "memory",
+        "Memory of one GPU",
+        charts.stacked_bars(bars, "memory of one GPU (GiB)", parts, labels),
+        words,
+        behind,
+    )
+
+
+_SECTIONS: tuple[Callable[[Store, str], Section], ...] = (proof, limits, alternatives)
+__all__ = ["Text", "alternatives", "limits", "proof", "query", "sections"]

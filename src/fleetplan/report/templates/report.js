@@ -1,0 +1,56 @@
+"use strict";
+// Draws each chart of the page from the JSON beside it. Colours are CSS variables, so light, dark and print need no redraw.
+(function () {
+  const config = {
+    background: "transparent",
+    font: "inherit",
+    view: { stroke: null },
+    padding: 2,
+    axis: {
+      labelColor: "var(--ink-2)", titleColor: "var(--ink-2)", gridColor: "var(--line)", domainColor: "var(--line-2)",
+      tickColor: "var(--line-2)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, titlePadding: 8,
+      labelPadding: 4, tickSize: 4, labelOverlap: "greedy",
+    },
+    axisX: { grid: false, tickCount: 6 },
+    axisY: { domain: false, ticks: false, tickCount: 5 },
+    legend: {
+      labelColor: "var(--ink)", titleColor: "var(--ink-2)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500,
+      orient: "top", direction: "horizontal", symbolStrokeWidth: 2, columnPadding: 14, padding: 0, offset: 8,
+      labelLimit: 220,
+    },
+    range: { category: [1, 2, 3, 4, 5, 6].map((i) => `var(--s${i})`) },
+    text: { color: "var(--ink)" },
+  };
+  function show(figure) {
+    const place = figure.querySelector(".chart");
+    const source = document.getElementById(figure.dataset.chart);
+    return window
+      .vegaEmbed(place, JSON.parse(source.textContent), {
+        renderer: "svg", actions: false, config, tooltip: { theme: "custom" },
+      })
+      .then(() => {
+        const svg = place.querySelector("svg");
+        svg.setAttribute("aria-hidden", "true"); // the figure's label says what it shows
+        figure.dataset.state = "drawn";
+      })
+      .catch((error) => {
+        figure.dataset.state = "failed";
+        place.textContent = "This chart could not be drawn; the table beneath it holds its figures.";
+        console.error(error);
+      });
+  }
+  async function showAll() {
+    for (const figure of document.querySelectorAll("figure[data-chart]")) await show(figure);
+    document.documentElement.dataset.charts = "drawn";
+  }
+  showAll();
+  // A printed page shows what is folded on the screen.
+  let folded = [];
+  window.addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    for (const each of folded) each.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const each of folded) each.open = false;
+  });
+})();

@@ -1,0 +1,212 @@
+"""A small store made from the data dictionary, as the tests of the report need it: a decision with its evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from fleetplan.store import tables
+
+Rows = dict[str, list[dict[str, Any]]]
+
+# Tables that the report shows when they are there and that the dictionary may not hold.
+EXTRA = {
+    "scenarios": {"scenario": "VARCHAR", "title": "VARCHAR", "model": "VARCHAR", "traffic": "VARCHAR"},
+    "settings": {"scenario": "VARCHAR", "path": "VARCHAR", "value": "VARCHAR"},
+}
+_DEFAULTS = {"VARCHAR": "", "BIGINT": 0, "DOUBLE": 0.0, "BOOLEAN": True}
+
+
+def make(path: Path, *scenarios: Rows) -> Path:
+    """Write a store that holds these scenarios' rows; a column that a row leaves out is null or a plain default."""
+    path.unlink(missing_ok=True)
+    with duckdb.connect(str(path)) as connection:
+        for name, columns in _columns().items():
+            ddl = ", ".join(f'"{column}" {kind}' for column, (kind, _) in columns.items())
+            connection.execute(f"CREATE TABLE {name} ({ddl})")
+            for row in (row for rows in scenarios for row in rows.get(name, [])):
+                values = [
+                    row.get(column, None if nullable else _DEFAULTS.get(kind, []))
+                    for column, (kind, nullable) in columns.items()
+                ]
+                unknown = row.keys() - columns.keys()
+                assert not unknown, f"{name}: {unknown}"
+                connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(values))})", values)
+    return path
+
+
+def _columns() -> dict[str, dict[str, tuple[str, bool]]]:
+    known = {
+        table.name: {column.name: (column.type, column.nullable) for column in table.columns}
+        for table in tables.TABLES.values()
+    }
+    extra = {
+        name: {column: (kind, True) for column, kind in columns.items()} for name, columns in EXTRA.items()
+    }
+    return {**extra, **known}
+
+
+def feasible(
+    name: str = "support-chat",
+    *,
+    rate: float = 12.0,
+    replicas: int = 7,
+    label: str = "H100 SXM × 2, fp8",
+    title: str = "Support chat on Llama 3.3 70B",
+) -> Rows:
+    """A scenario with a decision: 70B on pairs of H100, at a rate and a count."""
+    price = 2.99 * 2 * (replicas + 1)
+    grid = [
+        ("c1", label, "h100-sxm", 2, "fp8", None, 37.4),
+        ("c2", "H100 SXM × 4, bf16", "h100-sxm", 4, "bf16", None, 35.2),
+        ("c3", "H200 SXM × 2, fp8", "h200-sxm", 2, "fp8", None, 92.1),
+        ("c4", "H200 SXM × 2, bf16", "h200-sxm", 2, "bf16", None, 54.9),
+        ("c5", "H100 SXM × 1, bf16", "h100-sxm", 1, "bf16", "does not fit: short by 61.9 GiB, needs TP ≥ 2", -61.9),
+        ("c6", "H100 SXM × 8, bf16", "h100-sxm", 8, "bf16", "costs more than the decision even at its lower bound of 3 replicas", 51.0),
+    ]  # fmt: skip
+    rows: Rows = {
+        "scenarios": [
+            {
+                "scenario": name,
+                "title": title,
+                "model": "llama-3.3-70b",
+                "traffic": f"{rate:g} req/s, Poisson",
+            }
+        ],
+        "settings": [
+            {"scenario": name, "path": path, "value": value}
+            for path, value in (
+                ("model", "llama-3.3-70b"),
+                ("workload.classes[chat].arrivals.rate_requests_per_s", f"{rate:g}"),
+                ("workload.classes[chat].slo.ttft.p99_s", "1"),
+                ("policy.max_utilisation", "0.8"),
+            )
+        ],
+        "decisions": [
+            {
+                "scenario": name,
+                "candidate_id": "c1",
+                "verdict": "feasible",
+                "gpu": "h100-sxm",
+                "replicas": replicas,
+                "spare_replicas": 1,
+                "gpus_per_replica": 2,
+                "gpus": 2 * (replicas + 1),
+                "utilisation": 0.731,
+                "cost_usd_per_hour": price,
+                "cost_usd_per_month": price * 730,
+                "cost_usd_per_million_output_tokens": price / (3600 * rate * 250) * 1e6,
+                "binding_limit": "TTFT p99 of class chat",
+            }
+        ],
+        "candidates": [
+            {
+                "scenario": name,
+                "candidate_id": key,
+                "label": text,
+                "gpu": gpu,
+                "gpus_per_replica": count,
+                "tensor_parallel": count,
+                "pipeline_parallel": 1,
+                "data_parallel": 1,
+                "expert_parallel": 1,
+                "weights": weights,
+                "kv_cache": "fp8",
+                "scheduler": "chunked",
+                "max_num_seqs": 256,
+                "max_num_batched_tokens": 8192,
+                "speculation": "none",
+                "fits": left > 0,
+                "reason": reason,
+                "usable_bytes": int(79.6 * 2**30) if gpu == "h100-sxm" else int(140.4 * 2**30),
+                "weights_bytes": int((65.7 if weights == "fp8" else 131.4) / count * 2**30),
+                "left_bytes": int(left * 2**30),
+                "kv_blocks": 14_000 if left > 0 else None,
+            }
+            for key, text, gpu, count, weights, reason, left in grid
+        ],
+        "parts": [
+            {
+                "scenario": name,
+                "stage": stage,
+                "part": part,
+                "rows": 9,
+                "spec_digest": f"{rate:g}".encode().hex().rjust(64, "a"),
+                "code_fingerprint": "c0de" * 16,
+                "seed": 7,
+                "sha256": "ab" * 32,
+            }
+            for stage, part in (
+                ("candidates", "candidates"),
+                ("roofline", "rooflines"),
+                ("sizing", "decisions"),
+            )
+        ],
+    }
+    rows["evidence"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "replicas": count,
+            "class": group,
+            "metric": metric,
+            "percentile": percentile,
+            "limit_s": limit,
+            "simulated_s": None if count == replicas - 3 and metric == "ttft" else value,
+            "holds": value <= limit and not (count == replicas - 3 and metric == "ttft"),
+        }
+        for group, metric, percentile, limit, least in (
+            ("chat", "ttft", 99.0, 1.0, 0.812),
+            ("chat", "tpot", 95.0, 0.04, 0.0312),
+            ("search", "ttft", 99.0, 2.0, 1.12),
+        )
+        for count in range(replicas - 3, replicas + 3)
+        for value in [least * (replicas / count) ** (4 if metric == "ttft" else 1.4)]
+    ]
+    rows["bounds"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "ridge_flop_per_byte": 590.0,
+            "batch_by_memory": 164,
+            "lone_ttft_s": 0.091,
+            "lone_tpot_s": 0.0149,
+            "throughput_tokens_per_s": 5100.0,
+            "bound_by": "memory",
+        }
+    ]
+    rows["rooflines"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "batch": batch,
+            "step_s": step,
+            "compute_s": compute,
+            "memory_s": memory,
+            "overhead_s": 0.0021,
+            "intensity_flop_per_byte": 2.0 * batch,
+            "throughput_tokens_per_s": batch / step,
+            "bound_by": "compute" if compute > memory else "memory",
+        }
+        for batch in (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+        for memory in [0.0128 + batch * 4.1e-5]
+        for compute in [batch * 8.9e-5]
+        for step in [0.0021 + max(memory, compute)]
+    ]
+    return rows
+
+
+def infeasible(name: str = "impossible") -> Rows:
+    """A scenario that nothing can satisfy."""
+    rows = feasible(name, title="A promise that nothing keeps")
+    rows["evidence"] = []
+    rows["decisions"] = [
+        {
+            "scenario": name,
+            "verdict": "infeasible",
+            "reason": "TTFT of a lone request is 1.3 s where 500 ms is promised: no number of replicas mends it.",
+        }
+    ]
+    return rows
