@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fleetplan.errors import InputError
 from fleetplan.store import tables
+from fleetplan.store.files import whole
 from fleetplan.store.tables import Column, Table
 
 Row = Mapping[str, Any]
@@ -35,13 +35,8 @@ def write_part(
     layout = tables.table(table)
     columns = _columns(layout, scenario, rows)
     path = part_path(parts_dir, scenario, table)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole(path) as temporary:
         _copy(layout, columns, temporary, meta)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -1,0 +1,147 @@
+"""From parts to the store: one DuckDB file, made whole in one transaction and put in place at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetplan.errors import InputError, unknown_name
+from fleetplan.store.files import whole
+from fleetplan.store.parts import glob_escape, identifier, part_path, quoted
+from fleetplan.store.tables import TABLES, Table
+
+STORAGE_VERSION = "v1.0.0"  # the oldest format that holds all we store, so that older clients open it
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did: rows by table, scenarios in the store, and scenarios left out with the reason."""
+
+    rows: dict[str, int]
+    scenarios: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+def load(
+    parts_dir: str | Path,
+    store: str | Path,
+    scenarios: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+) -> Loaded:
+    """Make the store anew from the parts.
+
+    `scenarios` must be loaded; `known` are those that have a spec (None: whatever has parts). A scenario of `known` that
+    lacks a part, and parts whose scenario is not known any more, are left out and named in the answer. Raises
+    `InputError` when a scenario of `scenarios` lacks a part, or a part's columns are not the dictionary's.
+    """
+    folder = Path(parts_dir)
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    unknown = [
+        f"{folder}: {unknown_name('scenario', name, found)}" for name in scenarios if name not in found
+    ]
+    if unknown:
+        raise InputError(*unknown)
+    stages = [table for table in TABLES.values() if table.stage != "load"]
+    taken, left_out, faults = [], {}, []
+    for name in found:
+        missing = [each.name for each in stages if not part_path(folder, name, each.name).is_file()]
+        if known is not None and name not in (*known, *scenarios):
+            left_out[name] = f"no spec has this name any more; delete {folder / name} to forget it"
+        elif missing and name in scenarios:
+            faults.append(
+                f"{folder / name}: the part {missing[0]} is missing; run `fleetplan {TABLES[missing[0]].stage}` first"
+            )
+        elif missing:
+            left_out[name] = (
+                f"incomplete, no part {missing[0]}; run `fleetplan {TABLES[missing[0]].stage}` to have it"
+            )
+        else:
+            taken.append(name)
+    if faults:
+        raise InputError(*faults)
+    store = Path(store)
+    with whole(store) as temporary:
+        rows = _build(folder, taken, stages, temporary)
+    return Loaded(rows, tuple(taken), left_out)
+
+
+def ddl(table: Table) -> list[str]:
+    """The statements that create a table: columns, primary key, and a comment on the table and on every column."""
+    name = identifier(table.name)
+    columns = [
+        f"{identifier(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}"
+        for column in table.columns
+    ]
+    key = ", ".join(identifier(column) for column in table.key)
+    return [
+        f"CREATE TABLE {name} ({', '.join(columns)}, PRIMARY KEY ({key}))",
+        f"COMMENT ON TABLE {name} IS {quoted(table.comment)}",
+        *(
+            f"COMMENT ON COLUMN {name}.{identifier(column.name)} IS {quoted(column.description)}"
+            for column in table.columns
+        ),
+    ]
+
+
+def _build(folder: Path, scenarios: Sequence[str], stages: Sequence[Table], path: Path) -> dict[str, int]:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {quoted(path)} AS store (STORAGE_VERSION {quoted(STORAGE_VERSION)})")
+        connection.execute("USE store")
+        connection.execute("BEGIN")
+        for table in TABLES.values():
+            for statement in ddl(table):
+                connection.execute(statement)
+        sources = []
+        for table in stages:
+            for scenario in scenarios:
+                part = part_path(folder, scenario, table.name)
+                sources.append(_insert(connection, table, part, scenario))
+        if sources:
+            connection.execute(
+                "INSERT INTO parts SELECT " + ", ".join(f"unnest(${i + 1})" for i in range(8)),
+                [list(values) for values in zip(*sources, strict=True)],
+            )
+        counts = {
+            name: connection.execute(f"SELECT count(*) FROM {identifier(name)}").fetchall()[0][0]
+            for name in TABLES
+        }
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT store")
+        connection.execute("USE memory")
+        connection.execute("DETACH store")
+    return counts
+
+
+def _insert(connection: Any, table: Table, part: Path, scenario: str) -> tuple[Any, ...]:
+    import duckdb
+
+    again = f"run `fleetplan {table.stage}` for scenario {scenario} again"
+    data = part.read_bytes()
+    source = glob_escape(part)
+    try:
+        found = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [source]).description
+        wanted = [(column.name, column.type) for column in table.columns]
+        got = [(name, str(kind)) for name, kind, *_ in found]
+        if got != wanted:
+            differ = sorted({name for name, _ in set(got) ^ set(wanted)})
+            raise InputError(
+                f"{part}: its columns are not those of table {table.name} (differ: {', '.join(differ)}); {again}"
+            )
+        connection.execute(f"INSERT INTO {identifier(table.name)} SELECT * FROM read_parquet(?)", [source])
+        pairs = connection.execute("SELECT key, value FROM parquet_kv_metadata(?)", [source]).fetchall()
+        rows = connection.execute("SELECT num_rows FROM parquet_file_metadata(?)", [source]).fetchall()[0][0]
+    except duckdb.ConstraintException as error:
+        raise InputError(f"{part}: {str(error).splitlines()[0]}; {again}") from None
+    except (duckdb.InvalidInputException, duckdb.IOException) as error:
+        raise InputError(f"{part}: cannot be read ({str(error).splitlines()[0]}); {again}") from None
+    meta = {key.decode(): value.decode() for key, value in pairs}
+    seed = int(meta["seed"]) if meta.get("seed", "").isdigit() else None
+    digest = hashlib.sha256(data).hexdigest()
+    return (
+        scenario, table.stage, table.name, rows, meta.get("spec_digest"), meta.get("code_fingerprint"), seed, digest,
+    )  # fmt: skip
