@@ -33,7 +33,9 @@ def all_reduce_s(
     size = np.asarray(bytes_, dtype=np.float64)
     if gpus <= 1:
         return np.zeros_like(size)
-    return alpha_s(gpus, engine, nodes) + 2 * (gpus - 1) / gpus * size / bus_bytes_per_s(gpus, link, link_bytes_per_s)
+    return alpha_s(gpus, engine, nodes) + 2 * (gpus - 1) / gpus * size / bus_bytes_per_s(
+        gpus, link, link_bytes_per_s
+    )
 
 
 def all_to_all_s(
@@ -43,7 +45,9 @@ def all_to_all_s(
     size = np.asarray(bytes_, dtype=np.float64)
     if gpus <= 1:
         return np.zeros_like(size)
-    return 2 * alpha_s(gpus, engine, nodes) + (gpus - 1) / gpus * size / bus_bytes_per_s(gpus, link, link_bytes_per_s)
+    return 2 * alpha_s(gpus, engine, nodes) + (gpus - 1) / gpus * size / bus_bytes_per_s(
+        gpus, link, link_bytes_per_s
+    )
 
 
 def alpha_s(gpus: int, engine: str = "", nodes: int = 1) -> float:

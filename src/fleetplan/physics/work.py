@@ -114,12 +114,13 @@ def work(
     kv = kv_w = decode = decode_w = pair = pair_w = state = 0.0
     moe_layers = attention_layers = all_reduces = exchanges = 0
     top_k = 0
-    windows = [w for w in architecture.windows] + [
+    windows = list(architecture.windows) + [
         g.mixer.indexer.tokens
         for g in architecture.layers
         if isinstance(g.mixer, LatentAttention) and g.mixer.indexer and g.mixer.indexer.tokens
     ]
-    window = min(windows) if windows else 0
+    # One window for all layers that have one: the widest, so that no layer is charged less than it reads.
+    window = max(windows) if windows else 0
     for group in architecture.layers:
         for name, members in _fused([x for x in group.tensors(architecture.d) if x.multiplied]).items():
             key, copies = _operator(name, members, group.ffn, layout, bytes_per_weight, compute_dtype)
@@ -142,7 +143,11 @@ def work(
                 index = 2 * mixer.indexer.n_heads * mixer.indexer.head_dim / dp
                 kv += count * mixer.indexer_bytes_per_token / dp
                 decode, pair = decode + count * index, pair + count * index
-                kv_w, decode_w, pair_w = kv_w + count * read, decode_w + count * absorbed, pair_w + count * plain
+                kv_w, decode_w, pair_w = (
+                    kv_w + count * read,
+                    decode_w + count * absorbed,
+                    pair_w + count * plain,
+                )
             else:
                 kv, decode, pair = kv + count * read, decode + count * absorbed, pair + count * plain
         elif isinstance(mixer, StateMixer):
@@ -167,7 +172,7 @@ def work(
         window_decode_flop_per_kv_token=decode_w,
         flop_per_pair=pair,
         window_flop_per_pair=pair_w,
-        state_bytes_per_sequence=2 * state,
+        state_bytes_per_sequence=state,
         window_tokens=window,
         layers=architecture.layer_count,
         attention_layers=attention_layers,
@@ -192,7 +197,9 @@ def _fused(tensors: list[Tensor]) -> dict[str, list[Tensor]]:
     """Products of one layer that read the same input run as one kernel: q, k and v; up and gate."""
     fused: dict[tuple[object, ...], list[Tensor]] = {}
     for tensor in tensors:
-        fused.setdefault((tensor.group, tensor.shape[0], tensor.multiplied, tensor.shard == "replicated"), []).append(tensor)
+        fused.setdefault(
+            (tensor.group, tensor.shape[0], tensor.multiplied, tensor.shard == "replicated"), []
+        ).append(tensor)
     return {" + ".join(x.name for x in members): members for members in fused.values()}
 
 
@@ -211,7 +218,15 @@ def _operator(
     if members[0].shard == "expert" and isinstance(ffn, MoeFfn):
         size = sum(x.size * x.count for x in members) / layout.stage_gpus
         flop = sum(x.flop_per_token for x in members) / layout.stage_gpus
-        return (name, dtype, weight_family(stored, dtype), flop, size * stored, float(ffn.experts), float(ffn.top_k)), 1.0
+        return (
+            name,
+            dtype,
+            weight_family(stored, dtype),
+            flop,
+            size * stored,
+            float(ffn.experts),
+            float(ffn.top_k),
+        ), 1.0
     size = flop = 0.0
     for x in members:
         parts = 1 if x.shard == "replicated" else t
