@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from fleetplan.catalog import Compute, Gpu
 from fleetplan.errors import InputError, unknown_name
-from fleetplan.physics.architecture import Architecture, Group, Tensor
+from fleetplan.physics.architecture import Architecture, Tensor
+from fleetplan.physics.layers import Group
 
 QUANTISED: frozenset[Group] = frozenset({"attention", "mixer", "ffn", "expert", "shared_expert"})
 EVERYTHING: frozenset[Group] = QUANTISED | {

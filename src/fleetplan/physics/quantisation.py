@@ -37,7 +37,7 @@ def quantise(weights: ArrayLike, bits: int = 8, per: str = "channel", group: int
         raise ValueError(f"a matrix of finite numbers is needed (got shape {w.shape})")
     if not 2 <= bits <= 16:
         raise ValueError(f"bits are 2 to 16 (got {bits})")
-    rows, columns = w.shape
+    columns = w.shape[1]
     if per == "tensor":
         blocks = w.reshape(1, -1)
     elif per == "channel":
