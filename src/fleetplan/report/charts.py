@@ -75,13 +75,18 @@ def by_count(rows: Sequence[Row], label: str, limit_s: float, decided: int) -> S
             alt.Tooltip("verdict:N"),
         ],
     )
+    unbounded = (
+        alt.Chart(_values([{"replicas": row["replicas"]} for row in rows if row["simulated_s"] is None]))
+        .mark_text(text="unbounded ↑", baseline="top", color=BAD, fontSize=11.5)
+        .encode(x=x, y=alt.value(0))
+    )
     rule, text = _rule_y(limit_s / divisor, f"promise {limit_s / divisor:,.4g} {unit}", counts[-1] + 0.5)
     chosen = (
         alt.Chart(_values([{"replicas": decided}]))
         .mark_rule(color=GOOD, strokeDash=[2, 3], strokeWidth=1.2)
         .encode(x=x)
     )
-    return _finished(alt.layer(chosen, rule, line, points, text), 220)
+    return _finished(alt.layer(chosen, rule, line, points, unbounded, text), 220)
 
 
 def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | None) -> Spec:
@@ -99,17 +104,18 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
         for at, label in ((ridge, "ridge"), (wall, "memory wall"))
         if at is not None and at >= 1
     ]
-    x = alt.X("batch:Q", title="batch (sequences in a step)", scale=alt.Scale(type="log", nice=False))
+    bounds = list(dict.fromkeys(row["bound_by"] for row in rows))
+    x = _batch_axis(rows)
     y = alt.Y("value:Q", title="output tokens/s of one replica", scale=alt.Scale(zero=True))
     base = alt.Chart(_values(data)).encode(x=x, y=y)
     line = base.mark_line(color=SERIES[0], strokeWidth=2)
     points = base.mark_point(size=45, filled=True, opacity=1).encode(
-        color=alt.Color(
+        color=alt.Color("bound:N", title="bound by", scale=alt.Scale(domain=bounds, range=list(SERIES[:3]))),
+        shape=alt.Shape(
             "bound:N",
             title="bound by",
-            scale=alt.Scale(domain=["memory", "compute", "overhead"], range=list(SERIES[:3])),
+            scale=alt.Scale(domain=bounds, range=["circle", "square", "triangle-up"]),
         ),
-        shape=alt.Shape("bound:N", title="bound by"),
         tooltip=[
             alt.Tooltip("batch:Q"),
             alt.Tooltip("value:Q", title="output tokens/s", format=",.4~g"),
@@ -142,8 +148,13 @@ def step_terms(rows: Sequence[Row]) -> Spec:
         alt.Chart(_values(data))
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("batch:Q", title="batch (sequences in a step)", scale=alt.Scale(type="log", nice=False)),
-            y=alt.Y("value:Q", title=f"time of a decode step ({unit})", scale=alt.Scale(type="log")),
+            x=_batch_axis(rows),
+            y=alt.Y(
+                "value:Q",
+                title=f"time of a decode step ({unit})",
+                scale=alt.Scale(type="log", nice=False),
+                axis=alt.Axis(values=[10.0**power for power in range(-4, 7)], format="~g"),
+            ),
             color=alt.Color(
                 "term:N", title=None, scale=alt.Scale(domain=labels, range=[INK, *SERIES[:3]]), sort=labels
             ),
@@ -360,6 +371,17 @@ def bars(rows: Sequence[Row], x_title: str, y_title: str, *, marked: object = No
     return _finished(chart)
 
 
+def _batch_axis(rows: Sequence[Row]) -> alt.X:
+    least, most = (choose(row["batch"] for row in rows) for choose in (min, max))
+    ticks = [4**power for power in range(12) if least <= 4**power <= most]
+    return alt.X(
+        "batch:Q",
+        title="batch (sequences in a step)",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(values=ticks, format=",d"),
+    )
+
+
 def _values(rows: Sequence[Row]) -> alt.Data:
     if len(rows) > MOST_POINTS:
         raise ValueError(f"a chart of {len(rows)} points: aggregate to {MOST_POINTS} or fewer in SQL")
@@ -384,9 +406,9 @@ def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.C
         return []
     base = alt.Chart(_values(marks))
     return [
-        base.mark_rule(color=BAD, strokeDash=[6, 3], strokeWidth=1.2).encode(x=x),
+        base.mark_rule(color=QUIET, strokeDash=[6, 3], strokeWidth=1.2).encode(x=x),
         base.mark_text(
-            align="right", baseline="top", angle=270, dx=-4, dy=4, color=BAD, fontSize=11.5
+            align="right", baseline="bottom", angle=270, dx=-4, dy=-3, color=QUIET, fontSize=11.5
         ).encode(x=alt.X(f"{field}:Q"), y=alt.value(0), text="label:N"),
     ]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fleetplan.report import units
 from fleetplan.report.reading import Row, Store
 
+_METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e")
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -39,6 +41,7 @@ class Headline:
     feasible: bool
     verdict: str
     gpus: str
+    kind: str
     equation: str
     how: tuple[Fact, ...]
     costs: tuple[Fact, ...]
@@ -67,7 +70,8 @@ def headline(store: Store, scenario: str) -> Headline:
         feasible=True,
         verdict=_verdict(decision, held, failing),
         gpus=units.count(decision["gpus"]),
-        equation=_equation(decision),
+        kind=gpu_title(decision.get("gpu") or candidate.get("gpu")),
+        equation=_equation(decision, candidate),
         how=how_it_runs(candidate),
         costs=_costs(decision),
         promises=tuple(_promise(row) for row in held),
@@ -106,8 +110,11 @@ def candidate_of(store: Store, scenario: str, candidate_id: str | None) -> Row:
 
 def evidence_of(store: Store, scenario: str, candidate_id: str | None) -> list[Row]:
     """The simulated verdicts of a candidate, by number of replicas, then promise."""
-    rows = store.table("evidence", scenario, order="replicas, class, metric, percentile")
-    return [row for row in rows if row["candidate_id"] == candidate_id]
+    rows = [row for row in store.table("evidence", scenario) if row["candidate_id"] == candidate_id]
+    return sorted(
+        rows,
+        key=lambda row: (row["replicas"], row["class"], _METRICS.index(row["metric"]), row["percentile"]),
+    )
 
 
 def gpu_title(name: str | None) -> str:
@@ -120,11 +127,11 @@ def gpu_title(name: str | None) -> str:
 
 
 def promise_name(row: Row) -> str:
-    """A promise in words, as `TTFT p99, class chat`."""
+    """A promise in words, as `TTFT p99 of class chat`."""
     percentile = row.get("percentile")
     at = "" if percentile is None else f" p{percentile:g}"
     group = row.get("class")
-    return f"{str(row['metric']).upper()}{at}" + (f", class {group}" if group and group != "*" else "")
+    return f"{str(row['metric']).upper()}{at}" + (f" of class {group}" if group and group != "*" else "")
 
 
 def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
@@ -159,12 +166,13 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.value)
 
 
-def _equation(decision: Row) -> str:
+def _equation(decision: Row, candidate: Row) -> str:
     spare = decision.get("spare_replicas") or 0
     replicas, each, gpus = decision["replicas"], decision["gpus_per_replica"], decision["gpus"]
     serving = f"{replicas} replica{'s' if replicas != 1 else ''}"
     left = f"({replicas} serving + {spare} spare) replicas" if spare else serving
-    text = f"= {left} × {each} GPU{'s' if each != 1 else ''}"
+    how = ", ".join(fact.value for fact in how_it_runs(candidate) if fact.label in ("Parallel", "Weights"))
+    text = f"= {left} × {each} GPU{'s' if each != 1 else ''}" + (f" ({how})" if how else "")
     bare = (replicas + spare) * each
     return text if gpus == bare else f"{text} = {bare}, rounded up to whole nodes"
 
@@ -301,6 +309,7 @@ def _infeasible(store: Store, scenario: str, decision: Row, title: str, subtitle
         feasible=False,
         verdict="Infeasible: no fleet of this scenario's candidates keeps every promise.",
         gpus="",
+        kind="",
         equation="",
         how=(),
         costs=(),

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from fleetplan.report.blocks import Block, Missing, Section
 from fleetplan.report.reading import Store
-from fleetplan.report.tabulate import table
+from fleetplan.report.tabulate import query, table
 
 _LIBRARIES = ("fleetplan", "numpy", "numba", "duckdb", "altair", "vl-convert-python")
 
@@ -25,7 +25,7 @@ def section(store: Store, scenario: str) -> Section:
                 "parts",
                 short,
                 "Parts that this page was made from",
-                query=f"SELECT * FROM parts WHERE scenario = '{scenario}'",
+                query=query("parts", scenario),
             )
         )
     else:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleetplan.report import charts, units
-from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
+from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of, promise_name
 from fleetplan.report.reading import Row, Store
-from fleetplan.report.tabulate import table
+from fleetplan.report.tabulate import query, table
+from fleetplan.report.theory import queueing, speculation
 
 
 def sections(store: Store, scenario: str) -> list[Section]:
     """All sections of a scenario's page, in the order in which they are read."""
-    return [make(store, scenario) for make in _SECTIONS]
-
-
-def query(name: str, scenario: str, where: str = "") -> str:
-    """The query that gives a table's rows in full, as the page prints it."""
-    more = f" AND {where}" if where else ""
-    return f"SELECT * FROM {name} WHERE scenario = '{scenario.replace(chr(39), chr(39) * 2)}'{more}"
+    made = [make(store, scenario) for make in _SECTIONS]
+    return [section for section in made if section.blocks]
 
 
 def proof(store: Store, scenario: str) -> Section:
@@ -37,7 +33,7 @@ def proof(store: Store, scenario: str) -> Section:
             Figure(
                 f"promise-{number}",
                 f"{name} against replicas",
-                charts.by_count(points, name.split(",")[0], limit, decision["replicas"]),
+                charts.by_count(points, name.split(" of class ")[0], limit, decision["replicas"]),
                 _in_words(name, points, limit),
                 wide=False,
             )
@@ -138,6 +134,72 @@ def alternatives(store: Store, scenario: str) -> Section:
     return Section("alternatives", "Runner-ups and rejected", lead, blocks)
 
 
+def load(store: Store, scenario: str) -> Section:
+    """Attainment and throughput of the decided candidate by number of replicas."""
+    chosen = decision_of(store, scenario)["candidate_id"]
+    rows = [
+        row
+        for row in store.table("simulations", scenario, order="class, replicas")
+        if row["candidate_id"] == chosen
+    ]
+    if not rows:
+        return Section("load", "Under load", "", [Missing("No simulations by load are in the store.")])
+    blocks: list[Block] = []
+    met = [row for row in rows if row["attainment"] is not None]
+    if len({row["replicas"] for row in met}) > 1:
+        points = [{"x": row["replicas"], "y": row["attainment"], "series": row["class"]} for row in met]
+        blocks.append(
+            Figure(
+                "attainment",
+                "Attainment against replicas",
+                charts.lines(
+                    points,
+                    "replicas that serve",
+                    "requests that meet all promises",
+                    "class",
+                    percent=True,
+                    zero=False,
+                ),
+                "Share of requests that meet all of their promises: "
+                + "; ".join(
+                    f"{units.share(row['attainment'])} at {row['replicas']} (class {row['class']})"
+                    for row in met[:8]
+                )
+                + ".",
+            )
+        )
+    blocks.append(
+        table(
+            "simulations",
+            rows,
+            "Simulations of the decided candidate",
+            drop=("scenario", "candidate_id"),
+            query=query("simulations", scenario, f"candidate_id = '{chosen}'"),
+        )
+    )
+    return Section(
+        "load", "Under load", "What the simulations measured, by number of replicas and class.", blocks
+    )
+
+
+def rest(store: Store, scenario: str) -> Section:
+    """Every other table that the store holds of the scenario, as it is."""
+    from fleetplan.store import tables
+
+    blocks: list[Block] = []
+    for name in sorted(store.columns):
+        rows = [] if name in _SHOWN or not store.has(name, "scenario") else store.table(name, scenario)
+        if rows:
+            known = tables.TABLES.get(name)
+            caption = f"{name}: {known.comment}" if known else name
+            blocks.append(
+                table(name, rows, caption, drop=("scenario",), query=query(name, scenario), most=25)
+            )
+    return Section(
+        "rest", "More from the store", "Tables that no other section shows." if blocks else "", blocks
+    )
+
+
 def _in_words(name: str, points: list[Row], limit: float) -> str:
     said = ", ".join(
         f"{units.seconds(row['simulated_s']) if row['simulated_s'] is not None else 'unbounded'} at {row['replicas']}"
@@ -227,5 +289,18 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
     )
 
 
-_SECTIONS: tuple[Callable[[Store, str], Section], ...] = (proof, limits, alternatives)
-__all__ = ["Text", "alternatives", "limits", "proof", "query", "sections"]
+_SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
+    proof,
+    load,
+    limits,
+    alternatives,
+    queueing,
+    speculation,
+    rest,
+)
+
+# Tables that the other sections show.
+_SHOWN = (
+    "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
+    "scenarios", "settings",
+)  # fmt: skip

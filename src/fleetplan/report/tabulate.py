@@ -54,6 +54,12 @@ def table(
     return Table(caption, columns, cells, len(rows), query, note, frozenset(marked))
 
 
+def query(name: str, scenario: str, where: str = "") -> str:
+    """The query that gives a table's rows in full, as the page prints it."""
+    more = f" AND {where}" if where else ""
+    return f"SELECT * FROM {name} WHERE scenario = '{scenario.replace(chr(39), chr(39) * 2)}'{more}"
+
+
 def cell(column: str, value: object, tone: str = "") -> Cell:
     """A value as a cell: its text with the unit; a missing value is quiet; truth values carry a tone of their own."""
     if value is None:

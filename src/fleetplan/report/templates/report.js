@@ -3,7 +3,7 @@
 (function () {
   const config = {
     background: "transparent",
-    font: "inherit",
+    font: getComputedStyle(document.body).fontFamily, // by its name: labels are measured with it
     view: { stroke: null },
     padding: 2,
     axis: {
@@ -11,7 +11,7 @@
       tickColor: "var(--line-2)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, titlePadding: 8,
       labelPadding: 4, tickSize: 4, labelOverlap: "greedy",
     },
-    axisX: { grid: false, tickCount: 6 },
+    axisX: { grid: false, tickCount: 6, labelFlush: true },
     axisY: { domain: false, ticks: false, tickCount: 5 },
     legend: {
       labelColor: "var(--ink)", titleColor: "var(--ink-2)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500,
