@@ -76,9 +76,21 @@ def by_count(rows: Sequence[Row], label: str, limit_s: float, decided: int) -> S
         ],
     )
     unbounded = (
-        alt.Chart(_values([{"replicas": row["replicas"]} for row in rows if row["simulated_s"] is None]))
-        .mark_text(text="unbounded ↑", baseline="top", color=BAD, fontSize=11.5)
-        .encode(x=x, y=alt.value(0))
+        alt.Chart(
+            _values(
+                [
+                    {"replicas": row["replicas"], "verdict": "unbounded"}
+                    for row in rows
+                    if row["simulated_s"] is None
+                ]
+            )
+        )
+        .mark_point(shape="triangle-up", size=110, color=BAD, strokeWidth=2)
+        .encode(
+            x=x,
+            y=alt.value(8),
+            tooltip=[alt.Tooltip("replicas:Q"), alt.Tooltip("verdict:N", title="simulated")],
+        )
     )
     rule, text = _rule_y(limit_s / divisor, f"promise {limit_s / divisor:,.4g} {unit}", counts[-1] + 0.5)
     chosen = (
@@ -96,7 +108,12 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
     the most sequences that the KV cache holds.
     """
     data = [
-        {"batch": row["batch"], "value": row["throughput_tokens_per_s"], "bound": row["bound_by"]}
+        {
+            "batch": row["batch"],
+            "value": row["throughput_tokens_per_s"],
+            "bound": row["bound_by"],
+            "fits": wall is None or row["batch"] <= wall,
+        }
         for row in rows
     ]
     marks = [
@@ -108,8 +125,10 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
     x = _batch_axis(rows)
     y = alt.Y("value:Q", title="output tokens/s of one replica", scale=alt.Scale(zero=True))
     base = alt.Chart(_values(data)).encode(x=x, y=y)
-    line = base.mark_line(color=SERIES[0], strokeWidth=2)
-    points = base.mark_point(size=45, filled=True, opacity=1).encode(
+    beyond = base.mark_line(color=QUIET, strokeWidth=1.2, strokeDash=[3, 3])
+    line = base.transform_filter("datum.fits").mark_line(color=SERIES[0], strokeWidth=2)
+    points = base.mark_point(size=45, filled=True).encode(
+        opacity=alt.condition("datum.fits", alt.value(1), alt.value(0.35)),
         color=alt.Color("bound:N", title="bound by", scale=alt.Scale(domain=bounds, range=list(SERIES[:3]))),
         shape=alt.Shape(
             "bound:N",
@@ -122,7 +141,7 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
             alt.Tooltip("bound:N", title="bound by"),
         ],
     )
-    return _finished(alt.layer(*_rules_x(marks, x), line, points))
+    return _finished(alt.layer(*_rules_x(marks, x), beyond, line, points))
 
 
 def step_terms(rows: Sequence[Row]) -> Spec:
@@ -408,8 +427,8 @@ def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.C
     return [
         base.mark_rule(color=QUIET, strokeDash=[6, 3], strokeWidth=1.2).encode(x=x),
         base.mark_text(
-            align="right", baseline="bottom", angle=270, dx=-4, dy=-3, color=QUIET, fontSize=11.5
-        ).encode(x=alt.X(f"{field}:Q"), y=alt.value(0), text="label:N"),
+            align="left", baseline="top", angle=270, dx=6, dy=3, color=QUIET, fontSize=11.5
+        ).encode(x=alt.X(f"{field}:Q"), y=alt.value(alt.expr("height")), text="label:N"),
     ]
 
 

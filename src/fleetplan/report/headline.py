@@ -154,7 +154,6 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
         if candidate.get(key) is not None
     ]
     facts = [
-        Fact("GPU", gpu_title(candidate.get("gpu"))),
         Fact("Parallel", ", ".join(degrees)),
         Fact("Weights", str(candidate.get("weights") or "")),
         Fact("KV cache", str(candidate.get("kv_cache") or "")),

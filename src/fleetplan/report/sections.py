@@ -212,7 +212,8 @@ def _in_words(name: str, points: list[Row], limit: float) -> str:
 def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list[Block]:
     wall = bounds.get("batch_by_memory")
     ridge = next((float(row["batch"]) for row in steps if row["bound_by"] == "compute"), None)
-    best = max(steps, key=lambda row: row["throughput_tokens_per_s"])
+    within = [row for row in steps if wall is None or row["batch"] <= wall] or steps[:1]
+    best = max(within, key=lambda row: row["throughput_tokens_per_s"])
     words = (
         f"Throughput of one replica reaches {units.count(round(best['throughput_tokens_per_s']))} output tokens/s at "
         f"batch {best['batch']:,}. "
@@ -221,7 +222,11 @@ def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list
             if ridge
             else "Compute never takes over. "
         )
-        + (f"The KV cache holds {wall:,} sequences of mean length." if wall is not None else "")
+        + (
+            f"The KV cache holds {wall:,} sequences of mean length: what lies beyond is dashed."
+            if wall is not None
+            else ""
+        )
     )
     where = f"candidate_id = '{chosen}'"
     behind = table(

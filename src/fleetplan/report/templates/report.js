@@ -22,11 +22,13 @@
     text: { color: "var(--ink)" },
   };
   function show(figure) {
-    const place = figure.querySelector(".chart");
+    const place = figure.querySelector(".plot");
     const source = document.getElementById(figure.dataset.chart);
+    const narrow = place.clientWidth < 460;
+    const fitted = { ...config, legend: { ...config.legend, columns: narrow ? 2 : 0 } };
     return window
       .vegaEmbed(place, JSON.parse(source.textContent), {
-        renderer: "svg", actions: false, config, tooltip: { theme: "custom" },
+        renderer: "svg", actions: false, config: fitted, tooltip: { theme: "custom" },
       })
       .then(() => {
         const svg = place.querySelector("svg");
@@ -39,6 +41,7 @@
         console.error(error);
       });
   }
+  document.documentElement.dataset.charts = "drawing";
   async function showAll() {
     for (const figure of document.querySelectorAll("figure[data-chart]")) await show(figure);
     document.documentElement.dataset.charts = "drawn";
