@@ -162,7 +162,7 @@ def feasible(
             ("chat", "tpot", 95.0, 0.04, 0.0312),
             ("search", "ttft", 99.0, 2.0, 1.12),
         )
-        for count in range(replicas - 3, replicas + 3)
+        for count in range(max(1, replicas - 3), replicas + 3)
         for value in [least * (replicas / count) ** (4 if metric == "ttft" else 1.4)]
     ]
     rows["bounds"] = [

@@ -115,8 +115,8 @@ def _change(item: str, column: str, old: Any, new: Any) -> Change:
     return Change(
         sign,
         item,
-        units.quantity(column, old),
-        units.quantity(column, new),
+        "" if old is None else units.quantity(column, old),
+        "" if new is None else units.quantity(column, new),
         _difference(column, old, new) if both else "",
     )
 

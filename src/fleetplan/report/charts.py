@@ -433,7 +433,8 @@ def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.C
 
 
 def _finished(chart: Any, height: int = _HEIGHT) -> Spec:
-    document: Spec = chart.properties(width="container", height=height).to_dict()
+    document: Spec = chart.properties(width="container", height=height).to_dict(validate=False)
+    # Not validated here: that takes longer than all else, and Chromium in the tests warns of a wrong property.
     # The page's script sets the configuration (fonts, axes, series colours) for all charts at once.
     document.pop("config", None)
     document["autosize"] = {"type": "fit", "contains": "padding"}

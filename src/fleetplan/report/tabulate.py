@@ -17,7 +17,7 @@ _WORDS = {
     "id": "id", "mtp": "MTP", "cv": "CV", "api": "API", "usd": "USD", "pue": "PUE", "slo": "SLO",
 }  # fmt: skip
 _UNIT_ENDING = re.compile(
-    r"_(usd_per_(hour|month|year)|bytes_per_s|bytes_per_token|flop_per_s|flop_per_byte|usd|bytes|flop|w|s|h)$"
+    r"_(usd_per_(hour|month|year)|bytes_per_s|bytes_per_token|flop_per_s|flop_per_byte|usd|bytes|flop|w|(?<!per_)s|h)$"
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan.errors import InputError
+from fleetplan.store.files import whole
 
 _PAGE = re.compile(r"v(\d{3,})-([0-9a-f]{12})\.html")
 _MEANING = re.compile(r'<script type="application/json" id="meaning">(.*?)</script>', re.S)
@@ -62,16 +62,8 @@ def meaning(page: Path) -> dict[str, Any]:
 
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def manifest(out: Path, scenario: str) -> dict[str, Any]:
