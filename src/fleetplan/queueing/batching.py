@@ -122,6 +122,8 @@ class BatchingResult:
     """Chance of n in the system, n = 0, 1, …, cut where 1e-12 is left."""
     rates: BatchRates | None = field(default=None, repr=False)
     places: int | None = None
+    spread: float = 1.0
+    """(1 + cv²)/2 of the output lengths: waits are those of exponential service times this."""
 
     def ttft_attainment(self, at_most_s: float) -> float | None:
         """Share of arrivals, lost ones missing, whose TTFT is at most this [s]; None when unstable."""
@@ -141,7 +143,7 @@ class BatchingResult:
         waits = (n - self.cap + 1)[:, None]
         tail = np.where(
             waits > 0,
-            gammainc(np.maximum(waits, 1), self.capacity_per_s * np.maximum(left, 0.0)),
+            gammainc(np.maximum(waits, 1), self.capacity_per_s / self.spread * np.maximum(left, 0.0)),
             (left >= 0).astype(np.float64),
         )
         return float(entering @ tail.mean(axis=1))
@@ -192,7 +194,8 @@ def continuous_batching(
     N is max_num_seqs or, if less, the number of sequences that `kv_tokens` holds: at mean context under `chunked` and
     `prefill_first`, which give blocks out as a sequence grows, at S + G under `continuous`, which reserves them. With
     `queue_limit` arrivals that find that many waiting are lost, and no load is unstable. TTFT = queue + rest of the
-    running step + own prompt + prompts admitted in the same step; TPOT by Little's law from the mean number running.
+    running step + own prompt + prompts admitted in the same step; TPOT by Little's law from the mean number running;
+    waits are scaled by (1 + output_cv²)/2, as those of M/G/c are.
     Exact rates would need the batch's history: the chain takes steps as memoryless and lengths by their mean, so it
     is good at the mean and up to ρ ≈ 0.9; docs/queueing.md has its error by load. Raises `InputError` when not even
     one sequence fits.
@@ -237,7 +240,8 @@ def continuous_batching(
     residual = np.where(found > 0, rates.residual_s[np.maximum(np.minimum(found, cap), 1) - 1], 0.0)
     together = arrival_per_s * 2 * residual * rates.delay_s[at] * (found < cap)
     waiting, held = float(law @ (n - running)), float(law @ running)
-    wait = waiting / enters
+    spread = (1 + output_cv**2) / 2
+    wait = waiting / enters * spread
     start = float(met @ (residual + together))
     prefill = float(met @ rates.own_prefill_s[at])
     decoding = max(0.0, held / enters - prefill)
@@ -249,13 +253,14 @@ def continuous_batching(
         tpot_mean_s=decoding / (output_tokens - 1) if output_tokens > 1 else None,
         e2e_mean_s=wait + start + prefill + decoding,
         running_mean=held,
-        waiting_mean=waiting,
+        waiting_mean=wait * enters,
         throughput_per_s=enters,
         output_tokens_per_s=enters * output_tokens,
         loss_share=lost,
         law=law,
         rates=rates,
         places=None if queue_limit is None else size,
+        spread=spread,
     )  # fmt: skip
 
 
