@@ -34,7 +34,7 @@ def faults(error: ValidationError, root: type[BaseModel], document: Document) ->
     return found
 
 
-def _written(value: Any, loc: Loc, otherwise: Any) -> Any:
+def _written(value: Any, loc: Any, otherwise: Any) -> Any:
     """What the file has at a path; pydantic's input may be converted already."""
     for part in loc:
         if (isinstance(value, dict) and part in value) or (
