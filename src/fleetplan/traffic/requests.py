@@ -49,6 +49,8 @@ class Requests:
     """Shape (n + 1,): request i owns block_hashes[block_offsets[i]:block_offsets[i + 1]]; all 0 where no hashes are known."""
     block_hashes: Ints
     """Content hashes of the prompt's blocks of `hash_block_tokens` tokens, in order."""
+    history_tokens: Ints
+    """Tokens at the prompt's beginning that are the session's turn before; -1: that whole turn; 0: nothing (a closed loop's user)."""
     hash_block_tokens: int
     """Tokens of one hashed block; 0 where no hashes are known."""
     classes: tuple[str, ...]
@@ -80,7 +82,7 @@ class Requests:
         n = len(arrival)
         defaults: dict[str, Any] = {
             "class_index": 0, "priority": 0, "timeout_s": np.inf, "prefix_id": -1, "prefix_tokens": 0,
-            "session_id": -1, "gap_s": np.nan, "answers": 1, "adapter_id": -1, "hidden_tokens": 0,
+            "session_id": -1, "gap_s": np.nan, "answers": 1, "adapter_id": -1, "hidden_tokens": 0, "history_tokens": -1,
         }  # fmt: skip
         offsets = optional.pop("block_offsets", None)
         hashes = optional.pop("block_hashes", None)
