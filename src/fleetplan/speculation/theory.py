@@ -89,9 +89,9 @@ def best_drafts_textbook(alpha: float, draft_cost: float, most: int = 64) -> int
 def survival_from_lengths(drafts: Sequence[int], mean_accepted_length: Sequence[float]) -> Floats:
     """Survival by position, shape (K,), from the mean accepted length (the sure token counted) at each draft length.
 
-    E(k) − E(k−1) is survival at position k; where lengths were skipped the difference is shared evenly. The measured
-    differences are noisy, so the fit is the least-squares one that never rises (pool adjacent violators, weighted by
-    positions) and lies in [0, 1]. Raises `InputError` unless lengths are ascending and ≥ 1 and means in 1..K+1.
+    E(k) − E(k−1) is survival at position k. The measured differences are noisy, so the fit is the least-squares one that
+    never rises (pool adjacent violators) and lies in [0, 1]. Where lengths were skipped, survival falls geometrically
+    through the gap to the measured sum, or evenly where no geometric fall gives it. Raises `InputError` unless lengths are ascending and ≥ 1 and means in 1..K+1.
 
     >>> survival_from_lengths([1, 2, 3, 4], [1.8, 2.4, 2.8, 3.3]).round(3).tolist()
     [0.8, 0.6, 0.45, 0.45]
@@ -109,14 +109,19 @@ def survival_from_lengths(drafts: Sequence[int], mean_accepted_length: Sequence[
         raise InputError(
             *(f"mean_accepted_length at {i} drafts: must lie in 1..{i + 1} (got {v!r})" for i, v in wrong)
         )
+    gains = [(e1 - e0, k1 - k0) for (k0, k1), (e0, e1) in zip(pairwise(k), pairwise(e), strict=True)]
+    if max(width for _, width in gains) > 1:
+        falling = _falling(gains)
+        if falling is not None:
+            return falling
     blocks: list[list[float]] = []  # [mean, positions]
-    for (k0, k1), (e0, e1) in zip(pairwise(k), pairwise(e), strict=True):
-        blocks.append([(e1 - e0) / (k1 - k0), float(k1 - k0)])
+    for gain, width in gains:
+        blocks.append([gain / width, float(width)])
         while len(blocks) > 1 and blocks[-1][0] > blocks[-2][0]:
-            mean, width = blocks.pop()
-            blocks[-1][0] = (blocks[-1][0] * blocks[-1][1] + mean * width) / (blocks[-1][1] + width)
-            blocks[-1][1] += width
-    fitted = np.concatenate([np.full(round(width), mean) for mean, width in blocks])
+            mean, positions = blocks.pop()
+            blocks[-1][0] = (blocks[-1][0] * blocks[-1][1] + mean * positions) / (blocks[-1][1] + positions)
+            blocks[-1][1] += positions
+    fitted = np.concatenate([np.full(round(positions), mean) for mean, positions in blocks])
     result: Floats = np.clip(fitted, 0.0, 1.0)
     return result
 
@@ -144,6 +149,23 @@ def geometric_overstatement(survived: ArrayLike) -> float:
     """
     s = np.atleast_1d(np.asarray(survived, dtype=np.float64))
     return expected_tokens(float(s[0]), len(s)) / (1 + float(s.sum())) - 1
+
+
+def _falling(gains: list[tuple[float, int]]) -> Floats | None:
+    # Through each gap S_prev·(r + … + r^width) = gain; None where that would need r > 1.
+    out: list[float] = []
+    last = 1.0
+    for gain, width in gains:
+        powers = np.arange(1, width + 1)
+        if not 0 < gain <= last * width:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (middle, high) if last * float((middle**powers).sum()) < gain else (low, middle)
+        out.extend((last * high**powers).tolist())
+        last = out[-1]
+    return np.array(out)
 
 
 def check_drafts(drafts: int) -> int:
