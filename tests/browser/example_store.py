@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,40 @@ Rows = dict[str, list[dict[str, Any]]]
 EXTRA = {
     "scenarios": {"scenario": "VARCHAR", "title": "VARCHAR", "model": "VARCHAR", "traffic": "VARCHAR"},
     "settings": {"scenario": "VARCHAR", "path": "VARCHAR", "value": "VARCHAR"},
+    "plans": {
+        "scenario": "VARCHAR",
+        "candidate_id": "VARCHAR",
+        "replicas": "BIGINT",
+        "gpus": "BIGINT",
+        "cost_usd_per_hour": "DOUBLE",
+        "ttft_p99_s": "DOUBLE",
+        "tpot_p95_s": "DOUBLE",
+        "reason": "VARCHAR",
+    },
+    "levers": {
+        "scenario": "VARCHAR",
+        "lever": "VARCHAR",
+        "change": "VARCHAR",
+        "gpus": "BIGINT",
+        "cost_usd_per_hour": "DOUBLE",
+    },
+    "uncertainty": {"scenario": "VARCHAR", "replicas": "BIGINT", "probability_holds": "DOUBLE"},
+    "timeseries": {
+        "scenario": "VARCHAR",
+        "candidate_id": "VARCHAR",
+        "replicas": "BIGINT",
+        "time_s": "DOUBLE",
+        "waiting_requests": "DOUBLE",
+        "running_requests": "DOUBLE",
+    },
+    "workloads": {
+        "scenario": "VARCHAR",
+        "class": "VARCHAR",
+        "rate_requests_per_s": "DOUBLE",
+        "interarrival_cv": "DOUBLE",
+        "prompt_mean_tokens": "DOUBLE",
+        "output_mean_tokens": "DOUBLE",
+    },
 }
 _DEFAULTS = {"VARCHAR": "", "BIGINT": 0, "DOUBLE": 0.0, "BOOLEAN": True}
 
@@ -26,14 +61,16 @@ def make(path: Path, *scenarios: Rows) -> Path:
         for name, columns in _columns().items():
             ddl = ", ".join(f'"{column}" {kind}' for column, (kind, _) in columns.items())
             connection.execute(f"CREATE TABLE {name} ({ddl})")
-            for row in (row for rows in scenarios for row in rows.get(name, [])):
-                values = [
-                    row.get(column, None if nullable else _DEFAULTS.get(kind, []))
-                    for column, (kind, nullable) in columns.items()
-                ]
-                unknown = row.keys() - columns.keys()
-                assert not unknown, f"{name}: {unknown}"
-                connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(values))})", values)
+            rows = [row for each in scenarios for row in each.get(name, [])]
+            unknown = {key for row in rows for key in row} - columns.keys()
+            assert not unknown, f"{name}: {unknown}"
+            values = [
+                [row.get(column, None if nullable else _DEFAULTS.get(kind, [])) for row in rows]
+                for column, (kind, nullable) in columns.items()
+            ]
+            if rows:
+                select = ", ".join(f"unnest(?::{kind}[])" for kind, _ in columns.values())
+                connection.execute(f"INSERT INTO {name} SELECT {select}", values)
     return path
 
 
@@ -195,13 +232,135 @@ def feasible(
         for compute in [batch * 8.9e-5]
         for step in [0.0021 + max(memory, compute)]
     ]
+    rows["plans"] = [
+        {
+            "scenario": name,
+            "candidate_id": key,
+            "replicas": count,
+            "gpus": gpus,
+            "cost_usd_per_hour": cost,
+            "ttft_p99_s": ttft,
+            "tpot_p95_s": 0.03,
+            "reason": reason,
+        }
+        for key, count, gpus, cost, ttft, reason in (
+            ("c1", replicas, 2 * replicas + 2, price, 0.812, None),
+            ("c2", 4, 20, price * 1.2, 0.655, None),
+            ("c3", 5, 12, price * 1.09, 0.71, None),
+            ("c4", 5, 12, price * 1.31, 0.84, None),
+            (
+                "c6",
+                None,
+                None,
+                None,
+                None,
+                "costs more than the decision even at its lower bound of 3 replicas",
+            ),
+        )
+    ]
+    rows["levers"] = [
+        {
+            "scenario": name,
+            "lever": lever,
+            "change": change,
+            "gpus": gpus,
+            "cost_usd_per_hour": price * factor,
+        }
+        for lever, change, gpus, factor in (
+            ("speculation", "EAGLE-3 with 3 drafts", 12, 0.75),
+            ("slo", "TTFT p99 1.2 s instead of 1 s", 14, 0.875),
+            ("prefix", "prefix share 0.5 instead of 0.9", 22, 1.375),
+            ("kv_cache", "bf16 KV cache", 18, 1.125),
+            ("chunk", "4,096 tokens a step", 16, 1.0),
+        )
+    ]
+    rows["uncertainty"] = [
+        {"scenario": name, "replicas": replicas - 2 + index, "probability_holds": chance}
+        for index, chance in enumerate((0.04, 0.41, 0.93, 0.988, 0.999))
+    ]
+    rows["timeseries"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "replicas": count,
+            "time_s": second / 2,
+            "waiting_requests": max(0.0, 4 * math.sin(second / 40) + (2 if count == replicas else 9)),
+            "running_requests": 80 + 20 * math.sin(second / 55) + (0 if count == replicas else 22),
+        }
+        for count in (replicas, replicas - 1)
+        for second in range(1200)
+    ]
+    rows["workloads"] = [
+        {
+            "scenario": name,
+            "class": group,
+            "rate_requests_per_s": rate * part,
+            "interarrival_cv": 1.0,
+            "prompt_mean_tokens": prompt,
+            "output_mean_tokens": 250.0,
+        }
+        for group, part, prompt in (("chat", 0.8, 1200.0), ("search", 0.2, 4100.0))
+    ]
+    rows["simulations"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "replicas": count,
+            "class": "*",
+            "requests": 12_000,
+            "rejected_requests": 0,
+            "stable": count > replicas - 3,
+            "ttft_p99_s": 0.812 * (replicas / count) ** 4,
+            "tpot_p95_s": 0.0312 * (replicas / count) ** 1.4,
+            "attainment": min(0.9995, 0.991 * (count / replicas) ** 0.3),
+            "throughput_tokens_per_s": rate * 250,
+        }
+        for count in range(max(1, replicas - 3), replicas + 3)
+    ]
+    rows["queueing"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "replicas": count,
+            "formula": formula,
+            "arrival_rate_requests_per_s": rate,
+            "service_s": 7.1,
+            "servers": count * 16,
+            "utilisation": 0.73 * replicas / count,
+            "stable": 0.73 * replicas / count < 1,
+            "wait_mean_s": 0.02 * factor * (replicas / count) ** 8 if 0.73 * replicas / count < 1 else None,
+            "note": None
+            if 0.73 * replicas / count < 1
+            else "unstable: the offered load is above the servers",
+        }
+        for formula, factor in (("mmc", 1.0), ("md1", 0.6))
+        for count in range(max(1, replicas - 2), replicas + 3)
+    ]
+    rows["speculation"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "drafts": drafts,
+            "acceptance": acceptance,
+            "batch": batch,
+            "expected_output_tokens": tokens,
+            "speedup": speedup,
+            "pays": speedup > 1,
+        }
+        for drafts in (1, 3, 5)
+        for acceptance in (0.6, 0.8)
+        for batch in (1, 4, 16, 64, 128, 256)
+        for tokens in [(1 - acceptance ** (drafts + 1)) / (1 - acceptance)]
+        for speedup in [tokens / (1 + 0.05 * drafts) / (1 + batch * drafts / 400)]
+    ]
     return rows
 
 
 def infeasible(name: str = "impossible") -> Rows:
     """A scenario that nothing can satisfy."""
     rows = feasible(name, title="A promise that nothing keeps")
-    rows["evidence"] = []
+    for emptied in ("evidence", "plans", "levers", "uncertainty", "timeseries"):
+        rows[emptied] = []
     rows["decisions"] = [
         {
             "scenario": name,

@@ -95,7 +95,7 @@ def test_what_changed_is_said_item_by_item_and_in_total(tmp_path: Path) -> None:
         "~ workload.classes[chat].arrivals.rate_requests_per_s 12 → 14",
         "~ workload.classes[chat].slo.ttft.p99_s 1 → 1.2",
         "+ policy.spare_replicas 1",
-        "− TTFT p99 of class search promise 2.00 s",
+        "− TTFT p99 of class search promise ≤ 2.00 s",
         "− H200 SXM × 2, bf16 can run",
         "~ H100 SXM × 4, bf16 can run → costs more at its lower bound",
     ):

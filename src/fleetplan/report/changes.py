@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetplan.report import units
-from fleetplan.report.headline import decision_of, evidence_of, gpu_title, promise_name, title_of
+from fleetplan.report import promises, units
+from fleetplan.report.headline import decision_of, evidence_of, gpu_title, title_of
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import heading
 
@@ -64,7 +64,12 @@ def meaning(store: Store, scenario: str, written: str) -> dict[str, Any]:
         "summary": {**summary(decision), "title": title_of(store, scenario), "written": written},
         "decision": {key: value for key, value in decision.items() if key != "scenario"},
         "promises": {
-            promise_name(row): [row["limit_s"], row["simulated_s"], row["holds"]]
+            promises.name(row): [
+                promises.limit(row),
+                promises.simulated(row),
+                row["limit_s"],
+                row["simulated_s"],
+            ]
             for row in evidence
             if row["replicas"] == decision["replicas"]
         },
@@ -154,32 +159,19 @@ def _promises(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, .
     lines = []
     for name in dict.fromkeys([*new, *old]):
         if name not in new:
-            lines.append(Change(REMOVED, name, f"promise {units.seconds(old[name][0])}", ""))
-            continue
-        limit, value, _ = new[name]
-        if name not in old:
-            lines.append(Change(ADDED, name, "", f"promise {units.seconds(limit)}, {_simulated(value)}"))
-            continue
-        old_limit, old_value, _ = old[name]
-        if old_limit != limit:
-            lines.append(_change(f"{name}: promise", "limit_s", old_limit, limit))
-        if old_value != value:
-            sign = CHANGED
-            shown = (_simulated(old_value), _simulated(value))
-            both = old_value is not None and value is not None
-            lines.append(
-                Change(
-                    sign,
-                    f"{name}: simulated",
-                    *shown,
-                    _difference("simulated_s", old_value, value) if both else "",
-                )
-            )
+            lines.append(Change(REMOVED, name, f"promise {old[name][0]}", ""))
+        elif name not in old:
+            lines.append(Change(ADDED, name, "", f"promise {new[name][0]}, simulated {new[name][1]}"))
+        else:
+            for index, what in ((0, "promise"), (1, "simulated")):
+                values = old[name][index + 2], new[name][index + 2]
+                if old[name][index] != new[name][index]:
+                    known = None not in values
+                    words = _difference("simulated_s", *values) if known else ""
+                    lines.append(
+                        Change(CHANGED, f"{name}: {what}", old[name][index], new[name][index], words)
+                    )
     return tuple(lines)
-
-
-def _simulated(value: float | None) -> str:
-    return "unbounded" if value is None else units.seconds(value)
 
 
 def _candidates(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:

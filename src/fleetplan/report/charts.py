@@ -36,55 +36,43 @@ def scale_of(values: Sequence[float | None], base: str = "s") -> tuple[float, st
     return next((step for step in steps if largest >= step[0]), steps[-1])
 
 
-def by_count(rows: Sequence[Row], label: str, limit_s: float, decided: int) -> Spec:
+def by_count(rows: Sequence[Row], title: str, limit: tuple[float, str] | None, decided: int | None) -> Spec:
     """A promise's simulated value against the number of replicas, with the promise as a rule.
 
-    `rows`: replicas, simulated_s, holds.
+    `rows`: replicas, value (None: unbounded), holds. `limit`: the height of the rule and its text.
     """
-    divisor, unit = scale_of([limit_s, *(row["simulated_s"] for row in rows)])
     data = [
-        {
-            "replicas": row["replicas"],
-            "value": row["simulated_s"] / divisor,
-            "verdict": "holds" if row["holds"] else "fails",
-        }
+        {"replicas": row["replicas"], "value": row["value"], "verdict": "holds" if row["holds"] else "fails"}
         for row in rows
-        if row["simulated_s"] is not None
+        if row["value"] is not None
+    ]
+    unbounded = [
+        {"replicas": row["replicas"], "verdict": "unbounded"} for row in rows if row["value"] is None
     ]
     counts = sorted({row["replicas"] for row in rows})
     x = alt.X(
         "replicas:Q",
         title="replicas that serve",
-        axis=alt.Axis(values=counts, format="d", grid=False),
+        axis=alt.Axis(values=_thinned(counts), format="d", grid=False),
         scale=alt.Scale(domain=[counts[0] - 0.5, counts[-1] + 0.5], nice=False, zero=False),
     )
-    base = alt.Chart(_values(data))
-    title = f"{label} ({unit})"
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    base = alt.Chart(_values(data))
     line = base.mark_line(color=QUIET, strokeWidth=1.5).encode(x=x, y=y)
+    shapes = alt.Scale(domain=["holds", "fails"], range=["circle", "cross"])
     points = base.mark_point(size=110, filled=True, opacity=1).encode(
         x=x,
         y=y,
         color=alt.Color("verdict:N", scale=_verdicts(), legend=None),
-        shape=alt.Shape(
-            "verdict:N", scale=alt.Scale(domain=["holds", "fails"], range=["circle", "cross"]), legend=None
-        ),
+        shape=alt.Shape("verdict:N", scale=shapes, legend=None),
         tooltip=[
             alt.Tooltip("replicas:Q"),
             alt.Tooltip("value:Q", title=title, format=".4~g"),
             alt.Tooltip("verdict:N"),
         ],
     )
-    unbounded = (
-        alt.Chart(
-            _values(
-                [
-                    {"replicas": row["replicas"], "verdict": "unbounded"}
-                    for row in rows
-                    if row["simulated_s"] is None
-                ]
-            )
-        )
+    without = (
+        alt.Chart(_values(unbounded))
         .mark_point(shape="triangle-up", size=110, color=BAD, strokeWidth=2)
         .encode(
             x=x,
@@ -92,13 +80,14 @@ def by_count(rows: Sequence[Row], label: str, limit_s: float, decided: int) -> S
             tooltip=[alt.Tooltip("replicas:Q"), alt.Tooltip("verdict:N", title="simulated")],
         )
     )
-    rule, text = _rule_y(limit_s / divisor, f"promise {limit_s / divisor:,.4g} {unit}", counts[-1] + 0.5)
-    chosen = (
-        alt.Chart(_values([{"replicas": decided}]))
-        .mark_rule(color=GOOD, strokeDash=[2, 3], strokeWidth=1.2)
-        .encode(x=x)
-    )
-    return _finished(alt.layer(chosen, rule, line, points, unbounded, text), 220)
+    layers = [line, points, without]
+    if limit is not None:
+        rule, text = _rule_y(limit[0], limit[1], counts[-1] + 0.5)
+        layers = [rule, *layers, text]
+    if decided is not None:
+        marked = alt.Chart(_values([{"replicas": decided}]))
+        layers.insert(0, marked.mark_rule(color=GOOD, strokeDash=[2, 3], strokeWidth=1.2).encode(x=x))
+    return _finished(alt.layer(*layers), 220)
 
 
 def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | None) -> Spec:
@@ -205,6 +194,7 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
             "label": row["label"],
             "role": row["role"],
             "gpus": row["gpus"],
+            "size": {"decision": 240, "frontier": 110}.get(row["role"], 50),
         }
         for row in rows
     ]
@@ -228,7 +218,7 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
             scale=alt.Scale(domain=roles, range=["diamond", "circle", "circle", "cross"]),
             sort=roles,
         ),
-        size=alt.Size("role:N", legend=None, scale=alt.Scale(domain=roles, range=[240, 110, 50, 50])),
+        size=alt.Size("size:Q", legend=None, scale=None),
         tooltip=[
             alt.Tooltip("label:N", title="candidate"),
             alt.Tooltip("gpus:Q", title="GPUs"),
@@ -399,6 +389,10 @@ def _batch_axis(rows: Sequence[Row]) -> alt.X:
         scale=alt.Scale(type="log", nice=False),
         axis=alt.Axis(values=ticks, format=",d"),
     )
+
+
+def _thinned(counts: Sequence[int], most: int = 12) -> list[int]:
+    return list(counts[:: -(-len(counts) // most)])
 
 
 def _values(rows: Sequence[Row]) -> alt.Data:

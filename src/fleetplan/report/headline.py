@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetplan.report import units
+from fleetplan.report import promises, units
 from fleetplan.report.reading import Row, Store
-
-_METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def headline(store: Store, scenario: str) -> Headline:
                 _binding_note(decision, held),
             ),
             _one_less(decision, less, failing),
-            _confidence(store, scenario, decision),
+            _confidence(store, scenario, decision, held),
         ),
     )
 
@@ -111,10 +109,7 @@ def candidate_of(store: Store, scenario: str, candidate_id: str | None) -> Row:
 def evidence_of(store: Store, scenario: str, candidate_id: str | None) -> list[Row]:
     """The simulated verdicts of a candidate, by number of replicas, then promise."""
     rows = [row for row in store.table("evidence", scenario) if row["candidate_id"] == candidate_id]
-    return sorted(
-        rows,
-        key=lambda row: (row["replicas"], row["class"], _METRICS.index(row["metric"]), row["percentile"]),
-    )
+    return sorted(rows, key=promises.order)
 
 
 def gpu_title(name: str | None) -> str:
@@ -124,14 +119,6 @@ def gpu_title(name: str | None) -> str:
     ('H100 SXM', 'A100 80GB SXM')
     """
     return (name or "GPU").replace("-", " ").replace("_", " ").upper()
-
-
-def promise_name(row: Row) -> str:
-    """A promise in words, as `TTFT p99 of class chat`."""
-    percentile = row.get("percentile")
-    at = "" if percentile is None else f" p{percentile:g}"
-    group = row.get("class")
-    return f"{str(row['metric']).upper()}{at}" + (f" of class {group}" if group and group != "*" else "")
 
 
 def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
@@ -188,21 +175,7 @@ def _verdict(decision: Row, held: Sequence[Row], failing: Sequence[Row]) -> str:
         if not held
         else "The store's evidence shows a promise that fails at this count"
     )
-    return f"{first}; at {count - 1}, {_misses(worst(failing))}." if failing else f"{first}."
-
-
-def worst(failing: Sequence[Row]) -> Row:
-    """The promise that is missed by most."""
-    return max(
-        failing,
-        key=lambda row: float("inf") if row["simulated_s"] is None else row["simulated_s"] / row["limit_s"],
-    )
-
-
-def _misses(row: Row) -> str:
-    if row["simulated_s"] is None:
-        return f"{promise_name(row)} is unbounded"
-    return f"{promise_name(row)} misses by {units.share(row['simulated_s'] / row['limit_s'] - 1)}"
+    return f"{first}; at {count - 1}, {promises.miss(promises.worst(failing))}." if failing else f"{first}."
 
 
 def _costs(decision: Row) -> tuple[Fact, ...]:
@@ -217,68 +190,64 @@ def _costs(decision: Row) -> tuple[Fact, ...]:
 
 
 def _promise(row: Row) -> Promise:
-    value, limit = row["simulated_s"], row["limit_s"]
-    ratio = None if value is None else value / limit
-    margin = (
-        "no bound"
-        if ratio is None
-        else f"{units.share(1 - ratio)} to spare"
-        if row["holds"]
-        else f"{units.share(ratio - 1)} over"
+    near = promises.ratio(row)
+    filled = 1.0 if near is None else min(near, 1.25) / 1.25
+    return Promise(
+        promises.name(row),
+        promises.limit(row),
+        promises.simulated(row),
+        row["holds"],
+        filled,
+        promises.margin(row),
     )
-    filled = 1.0 if ratio is None else min(ratio, 1.25) / 1.25
-    shown = "unbounded" if value is None else units.seconds(value)
-    return Promise(promise_name(row), units.seconds(limit), shown, row["holds"], filled, margin)
 
 
 def _binding_note(decision: Row, held: Sequence[Row]) -> str:
     notes = []
     if decision.get("utilisation") is not None:
+        cap = decision.get("max_utilisation")
+        most = f", {units.share(cap)} is allowed" if cap is not None else ""
         notes.append(
-            f"The fleet runs at {units.share(decision['utilisation'])} of the rate it could sustain."
+            f"The fleet runs at {units.share(decision['utilisation'])} of the rate it could sustain{most}."
         )
-    measured = [row for row in held if row["simulated_s"] is not None]
+    measured = [
+        (near, row) for row in held if row.get("limit_s") and (near := promises.ratio(row)) is not None
+    ]
     if measured:
-        near = max(measured, key=lambda row: row["simulated_s"] / row["limit_s"])
-        notes.append(
-            f"Nearest to its promise: {promise_name(near)}, at {units.share(near['simulated_s'] / near['limit_s'])} of it."
-        )
+        near, row = max(measured, key=lambda pair: pair[0])
+        notes.append(f"Nearest to its promise: {promises.name(row)}, at {units.share(near)} of it.")
     return " ".join(notes)
 
 
 def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fact:
-    label = "One replica fewer"
-    if decision["replicas"] == 1:
+    label, count = "One replica fewer", decision["replicas"] - 1
+    if count == 0:
         return Fact(label, "none left", "One replica is the least that can serve.")
     if not less:
-        return Fact(
-            label, "not shown", f"The store holds no simulation at {decision['replicas'] - 1} replicas."
-        )
+        return Fact(label, "not shown", f"The store holds no simulation at {count} replicas.")
     if not failing:
+        binds = decision.get("binding_limit")
         return Fact(
             label,
             "promises hold",
-            f"At {decision['replicas'] - 1} replicas every promise still holds; another limit binds.",
+            f"At {count} every promise still holds; what fails is another limit{f': {binds}' if binds else ''}.",
         )
-    row = worst(failing)
+    row = promises.worst(failing)
     others = len(failing) - 1
-    value = "unbounded" if row["simulated_s"] is None else units.seconds(row["simulated_s"])
-    note = f"At {decision['replicas'] - 1}, {promise_name(row)} is {value} where {units.seconds(row['limit_s'])} was promised"
+    note = f"At {count}, {promises.name(row)} is {promises.simulated(row)} where {promises.limit(row)} was promised"
     note += (
         f"; {others} more promise{'s' if others > 1 else ''} fail{'s' if others == 1 else ''}."
         if others
         else "."
     )
-    head = (
-        "unbounded"
-        if row["simulated_s"] is None
-        else f"{units.share(row['simulated_s'] / row['limit_s'] - 1)} over"
+    return Fact(
+        label, f"fails: {promises.margin(row) if row.get('limit_s') else promises.simulated(row)}", note
     )
-    return Fact(label, f"fails: {head}", note)
 
 
-def _confidence(store: Store, scenario: str, decision: Row) -> Fact:
+def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row]) -> Fact:
     label = "How sure"
+    sampled = _sampling(held)
     if decision.get("replicas_low") is not None and decision.get("replicas_high") is not None:
         level = decision.get("confidence")
         at = f", {units.share(level)}" if level is not None else ""
@@ -286,17 +255,25 @@ def _confidence(store: Store, scenario: str, decision: Row) -> Fact:
         note = (
             ""
             if chance is None
-            else f"The chosen count keeps every promise with probability {units.share(chance)}."
+            else f"The chosen count keeps every promise with probability {units.share(chance)}. "
         )
-        return Fact(
-            label,
-            f"{decision['replicas']} ({decision['replicas_low']} to {decision['replicas_high']}{at})",
-            note,
-        )
-    return Fact(
-        label,
-        "by simulation",
-        "An interval on the count (traffic forecast, step-time error, prices) was not computed for this version.",
+        count = f"{decision['replicas']} ({decision['replicas_low']} to {decision['replicas_high']}{at})"
+        return Fact(label, count, note + sampled)
+    unsaid = "An interval on the count (traffic forecast, step-time error, prices) was not computed for this version."
+    return Fact(label, "by simulation", f"{sampled} {unsaid}".strip())
+
+
+def _sampling(held: Sequence[Row]) -> str:
+    rows = [row for row in held if row.get("low_share") is not None and row.get("high_share") is not None]
+    if not rows:
+        return ""
+    row = min(rows, key=lambda row: row["low_share"] - (promises.promised_share(row) or 0))
+    count = f" over {row['requests']:,} requests" if row.get("requests") else ""
+    runs = row.get("replications")
+    return (
+        f"{promises.name(row)}: {units.share(row['met_share'])} ({units.share(row['low_share'])} to "
+        f"{units.share(row['high_share'])}) meet it{count}"
+        + (f" in {runs} replication{'s' if runs != 1 else ''}." if runs else ".")
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fleetplan.report import charts, units
+from fleetplan.report import charts, promises, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
-from fleetplan.report.headline import candidate_of, decision_of, evidence_of, promise_name
+from fleetplan.report.headline import candidate_of, decision_of, evidence_of
+from fleetplan.report.planning import alternatives, levers, uncertainty
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, table
 from fleetplan.report.theory import queueing, speculation
+from fleetplan.report.traffic import assumptions, over_time, traffic
 
 
 def sections(store: Store, scenario: str) -> list[Section]:
@@ -23,21 +25,13 @@ def proof(store: Store, scenario: str) -> Section:
     decision = decision_of(store, scenario)
     rows = evidence_of(store, scenario, decision["candidate_id"])
     blocks: list[Block] = []
-    promises: dict[tuple[str, str, float], list[Row]] = {}
+    named: dict[str, list[Row]] = {}
     for row in rows:
-        promises.setdefault((row["class"], row["metric"], row["percentile"]), []).append(row)
-    for number, ((_, _, _), points) in enumerate(promises.items()):
-        limit = points[0]["limit_s"]
-        name = promise_name(points[0])
-        blocks.append(
-            Figure(
-                f"promise-{number}",
-                f"{name} against replicas",
-                charts.by_count(points, name.split(" of class ")[0], limit, decision["replicas"]),
-                _in_words(name, points, limit),
-                wide=False,
-            )
-        )
+        named.setdefault(promises.name(row), []).append(row)
+    for number, (name, points) in enumerate(named.items()):
+        spec = _by_count(name, points, decision["replicas"])
+        words = _in_words(name, points)
+        blocks.append(Figure(f"promise-{number}", f"{name} against replicas", spec, words, wide=False))
     if rows:
         blocks.append(
             table(
@@ -83,55 +77,6 @@ def limits(store: Store, scenario: str) -> Section:
         "A decode step reads the weights and every sequence's KV cache; past the ridge compute takes longer than that.",
         blocks,
     )
-
-
-def alternatives(store: Store, scenario: str) -> Section:
-    """Runner-ups with their cost, and the candidates that were rejected with the reason."""
-    decision = decision_of(store, scenario)
-    candidates = store.table("candidates", scenario)
-    if not candidates:
-        return Section(
-            "alternatives", "Runner-ups and rejected", "", [Missing("No candidates are in the store.")]
-        )
-    blocks: list[Block] = []
-    rejected = [row for row in candidates if row.get("reason")]
-    alive = [row for row in candidates if not row.get("reason")]
-    lead = (
-        f"{len(candidates)} candidates: {len(alive)} can run, {len(rejected)} cannot."
-        if rejected
-        else f"{len(candidates)} candidates, all of which can run."
-    )
-    if alive:
-        blocks.append(
-            table(
-                "candidates",
-                alive,
-                "Candidates that can run",
-                keep=(
-                    "label",
-                    "gpu",
-                    "gpus_per_replica",
-                    "weights",
-                    "kv_cache",
-                    "scheduler",
-                    "kv_blocks",
-                    "left_bytes",
-                ),
-                query=query("candidates", scenario, "fits"),
-                marked=[i for i, row in enumerate(alive) if row["candidate_id"] == decision["candidate_id"]],
-            )
-        )
-    if rejected:
-        blocks.append(
-            table(
-                "candidates",
-                rejected,
-                "Rejected candidates, with the reason",
-                keep=("label", "reason"),
-                query=query("candidates", scenario, "reason IS NOT NULL"),
-            )
-        )
-    return Section("alternatives", "Runner-ups and rejected", lead, blocks)
 
 
 def load(store: Store, scenario: str) -> Section:
@@ -200,13 +145,31 @@ def rest(store: Store, scenario: str) -> Section:
     )
 
 
-def _in_words(name: str, points: list[Row], limit: float) -> str:
+def _by_count(name: str, points: list[Row], decided: int | None) -> charts.Spec:
+    limit = points[0].get("limit_s")
+    short = name.split(" of class ")[0]
+    if limit is not None:
+        divisor, unit = charts.scale_of([limit, *(row["simulated_s"] for row in points)])
+        rows = [
+            {**row, "value": None if row["simulated_s"] is None else row["simulated_s"] / divisor}
+            for row in points
+        ]
+        rule = (limit / divisor, f"promise {limit / divisor:,.4g} {unit}")
+        return charts.by_count(rows, f"{short} ({unit})", rule, decided)
+    shares = [{**row, "value": row["met_share"] * 100} for row in points if row.get("met_share") is not None]
+    promised = promises.promised_share(points[0])
+    level = None if promised is None else (promised * 100, f"promise {promised * 100:.4g} %")
+    return charts.by_count(
+        shares or [{**row, "value": None} for row in points], f"{short}: share met (%)", level, decided
+    )
+
+
+def _in_words(name: str, points: list[Row]) -> str:
     said = ", ".join(
-        f"{units.seconds(row['simulated_s']) if row['simulated_s'] is not None else 'unbounded'} at {row['replicas']}"
-        f"{'' if row['holds'] else ' (fails)'}"
+        f"{promises.simulated(row)} at {row['replicas']}{'' if row['holds'] else ' (fails)'}"
         for row in points[:8]
     )
-    return f"{name} by number of replicas: {said}. The promise is {units.seconds(limit)}."
+    return f"By number of replicas: {said}. The promise is {promises.limit(points[0])}."
 
 
 def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list[Block]:
@@ -297,15 +260,20 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
 _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     proof,
     load,
+    over_time,
     limits,
     alternatives,
+    levers,
+    uncertainty,
     queueing,
     speculation,
+    traffic,
+    assumptions,
     rest,
 )
 
 # Tables that the other sections show.
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
-    "scenarios", "settings",
+    "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads",
 )  # fmt: skip

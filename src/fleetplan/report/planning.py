@@ -1,0 +1,198 @@
+"""The sections of the choice: runner-ups and rejected candidates, cost against latency, levers, and how sure the count is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetplan.report import charts, units
+from fleetplan.report.blocks import Block, Figure, Missing, Section
+from fleetplan.report.headline import decision_of
+from fleetplan.report.reading import Row, Store
+from fleetplan.report.tabulate import query, table
+
+
+def alternatives(store: Store, scenario: str) -> Section:
+    """Every candidate with a plan, by cost; cost against latency; those that were rejected, with the reason."""
+    decision = decision_of(store, scenario)
+    candidates = store.table("candidates", scenario)
+    title = "Runner-ups and rejected"
+    if not candidates:
+        return Section("alternatives", title, "", [Missing("No candidates are in the store.")])
+    labels = {row["candidate_id"]: row["label"] for row in candidates}
+    plans = [
+        {"label": labels.get(row["candidate_id"], row["candidate_id"]), **row}
+        for row in store.table("plans", scenario, order="ALL")
+    ]
+    counted = sorted(
+        (row for row in plans if row.get("gpus") is not None and row.get("cost_usd_per_hour") is not None),
+        key=lambda row: (row["cost_usd_per_hour"], row["gpus"]),
+    )
+    blocks: list[Block] = []
+    chart = _pareto(counted, decision, scenario)
+    if chart is not None:
+        blocks.append(chart)
+    if counted:
+        blocks.append(
+            table(
+                "plans",
+                counted,
+                "Plans by cost, cheapest first",
+                drop=("scenario", "candidate_id"),
+                query=query("plans", scenario),
+                marked=_where(counted, decision["candidate_id"]),
+            )
+        )
+    else:
+        alive = [row for row in candidates if not row.get("reason")]
+        blocks.append(_alive(alive, decision, scenario))
+    blocks += _rejected(candidates, plans, scenario)
+    out = sum(1 for row in candidates if row.get("reason"))
+    some = f"{len(candidates)} candidates: {len(candidates) - out} can run, {out} cannot."
+    return Section(
+        "alternatives", title, some if out else f"{len(candidates)} candidates, all of which can run.", blocks
+    )
+
+
+def levers(store: Store, scenario: str) -> Section:
+    """What the next change would buy, each by a plan of its own: a tornado and its table."""
+    rows = store.table("levers", scenario, order="ALL")
+    title = "What would make it cheaper"
+    if not rows:
+        return Section("levers", title, "", [Missing("Levers were not computed for this scenario.")])
+    today = decision_of(store, scenario).get("cost_usd_per_hour")
+    blocks: list[Block] = []
+    known = [row for row in rows if row.get("cost_usd_per_hour") is not None]
+    if today is not None and known:
+        ranked = sorted(known, key=lambda row: -abs(row["cost_usd_per_hour"] - today))
+        bars = [
+            {
+                "label": row.get("change") or row["lever"],
+                "value": row["cost_usd_per_hour"],
+                "better": row["cost_usd_per_hour"] <= today,
+            }
+            for row in ranked
+        ]
+        best = min(known, key=lambda row: row["cost_usd_per_hour"])
+        words = (
+            f"The fleet costs {units.usd(today)} an hour. The cheapest single change, {best.get('change') or best['lever']}, "
+            f"makes that {units.usd(best['cost_usd_per_hour'])}."
+        )
+        blocks.append(
+            Figure(
+                "levers",
+                "Cost after one change",
+                charts.tornado(bars, "cost of the fleet (USD/h)", today),
+                words,
+            )
+        )
+    blocks.append(
+        table(
+            "levers",
+            rows,
+            "Levers, each a plan of its own",
+            drop=("scenario",),
+            query=query("levers", scenario),
+        )
+    )
+    return Section("levers", title, "Each bar is a plan made anew with one thing changed.", blocks)
+
+
+def uncertainty(store: Store, scenario: str) -> Section:
+    """How probable each count is to keep every promise, over what is not known."""
+    rows = [
+        row
+        for row in store.table("uncertainty", scenario, order="ALL")
+        if row.get("replicas") is not None and row.get("probability_holds") is not None
+    ]
+    title = "How sure the count is"
+    if not rows:
+        missing = "The count's uncertainty (rate forecast, lengths, step-time error) was not computed for this scenario."
+        return Section("uncertainty", title, "", [Missing(missing)])
+    rows.sort(key=lambda row: row["replicas"])
+    points = [
+        {"x": row["replicas"], "y": row["probability_holds"], "series": "keeps every promise"} for row in rows
+    ]
+    words = (
+        "Probability of keeping every promise: "
+        + ", ".join(f"{units.share(row['probability_holds'])} at {row['replicas']}" for row in rows[:10])
+        + "."
+    )
+    chart = charts.lines(points, "replicas that serve", "probability of keeping every promise", percent=True)
+    behind = table(
+        "uncertainty", rows, "Probability by count", drop=("scenario",), query=query("uncertainty", scenario)
+    )
+    figure = Figure("uncertainty", "Probability of keeping every promise", chart, words, behind)
+    return Section("uncertainty", title, "Traffic, step times and prices drawn anew in each trial.", [figure])
+
+
+def _pareto(plans: Sequence[Row], decision: Row, scenario: str) -> Figure | None:
+    column = next(
+        (name for name in ("ttft_p99_s", "ttft_p95_s", "tpot_p95_s") if any(row.get(name) for row in plans)),
+        "",
+    )
+    shown = [row for row in plans if column and row.get(column) is not None]
+    if len(shown) < 2:
+        return None
+    points, least = [], float("inf")
+    for row in sorted(shown, key=lambda row: (row["cost_usd_per_hour"], row[column])):
+        frontier = row[column] < least
+        least = min(least, row[column])
+        chosen = row["candidate_id"] == decision["candidate_id"]
+        role = "decision" if chosen else "frontier" if frontier else "dominated"
+        points.append(
+            {
+                "label": row["label"],
+                "latency_s": row[column],
+                "cost_usd_per_hour": row["cost_usd_per_hour"],
+                "gpus": row["gpus"],
+                "role": role,
+            }
+        )
+    best = [row for row in points if row["role"] != "dominated"]
+    label = column.removesuffix("_s").replace("_", " ").upper().replace(" P", " p")
+    words = "From the cheapest to the fastest, no other plan is both: " + "; ".join(
+        f"{row['label']}, {units.usd(row['cost_usd_per_hour'])}/h, {units.seconds(row['latency_s'])}"
+        for row in best[:6]
+    )
+    chart = charts.cost_and_latency(points, None, label)
+    return Figure("pareto", f"Cost against {label}", chart, words + ".")
+
+
+def _alive(alive: list[Row], decision: Row, scenario: str) -> Block:
+    if not alive:
+        return Missing("No candidate can run: each is listed with its reason below.")
+    return table(
+        "candidates",
+        alive,
+        "Candidates that can run",
+        keep=(
+            "label",
+            "gpu",
+            "gpus_per_replica",
+            "weights",
+            "kv_cache",
+            "scheduler",
+            "kv_blocks",
+            "left_bytes",
+        ),
+        query=query("candidates", scenario, "fits"),
+        marked=_where(alive, decision["candidate_id"]),
+    )
+
+
+def _rejected(candidates: Sequence[Row], plans: Sequence[Row], scenario: str) -> list[Block]:
+    rejected = [{"label": row["label"], "reason": row["reason"]} for row in candidates if row.get("reason")]
+    known = {row["label"] for row in rejected}
+    rejected += [
+        {"label": row["label"], "reason": row["reason"]}
+        for row in plans
+        if row.get("reason") and row["label"] not in known and row.get("gpus") is None
+    ]
+    if not rejected:
+        return []
+    where = query("candidates", scenario, "reason IS NOT NULL")
+    return [table("candidates", rejected, "Rejected candidates, with the reason", query=where)]
+
+
+def _where(rows: Sequence[Row], candidate_id: str | None) -> list[int]:
+    return [index for index, row in enumerate(rows) if row["candidate_id"] == candidate_id]

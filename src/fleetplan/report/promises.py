@@ -1,0 +1,97 @@
+"""A promise and its simulated verdict in words: name, limit, value, and how far the one is from the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetplan.report import units
+from fleetplan.report.reading import Row
+
+_METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e", "attainment")
+
+
+def name(row: Row) -> str:
+    """A promise in words.
+
+    >>> name({"metric": "ttft", "percentile": 99.0, "class": "chat"})
+    'TTFT p99 of class chat'
+    """
+    percentile = row.get("percentile")
+    at = ""
+    if isinstance(percentile, int | float):
+        at = f" {percentile:g}\u202f%" if row["metric"] == "attainment" else f" p{percentile:g}"
+    elif percentile:
+        at = f" {percentile}"
+    metric = "Attainment" if row["metric"] == "attainment" else str(row["metric"]).upper()
+    group = row.get("class")
+    return f"{metric}{at}" + (f" of class {group}" if group and group != "*" else "")
+
+
+def order(row: Row) -> tuple[object, ...]:
+    """Promises as they are read: by replicas, class, then TTFT before TPOT, ITL and E2E."""
+    metric = row["metric"]
+    place = _METRICS.index(metric) if metric in _METRICS else len(_METRICS)
+    return row["replicas"], row["class"], place, str(metric), str(row.get("percentile"))
+
+
+def limit(row: Row) -> str:
+    """What was promised: a duration, or a share of requests."""
+    if row.get("limit_s") is not None:
+        return f"≤ {units.seconds(row['limit_s'])}"
+    share = promised_share(row)
+    return f"≥ {units.share(share)}" if share is not None else "as the spec has it"
+
+
+def simulated(row: Row) -> str:
+    """What was simulated, in the terms of the promise."""
+    if row.get("limit_s") is not None:
+        return "unbounded" if row["simulated_s"] is None else units.seconds(row["simulated_s"])
+    return units.share(row["met_share"]) if row.get("met_share") is not None else units.NONE
+
+
+def ratio(row: Row) -> float | None:
+    """The simulated value as a share of the promise, so that above 1 fails; None: unbounded, or no such number."""
+    if row.get("limit_s") and row.get("simulated_s") is not None:
+        return float(row["simulated_s"] / row["limit_s"])
+    promised = promised_share(row)
+    if row.get("limit_s") is None and promised and promised < 1 and row.get("met_share") is not None:
+        return float((1 - row["met_share"]) / (1 - promised))
+    return None
+
+
+def margin(row: Row) -> str:
+    """How far the value is from the promise."""
+    near = ratio(row)
+    if row.get("limit_s") is None:
+        return "of the requests meet it"
+    if near is None:
+        return "no bound"
+    return f"{units.share(1 - near)} to spare" if near <= 1 else f"{units.share(near - 1)} over"
+
+
+def miss(row: Row) -> str:
+    """A failing promise as the end of a sentence."""
+    if row.get("limit_s") is None:
+        return f"{name(row)} is at {simulated(row)}"
+    near = ratio(row)
+    return f"{name(row)} is unbounded" if near is None else f"{name(row)} misses by {units.share(near - 1)}"
+
+
+def worst(rows: Sequence[Row]) -> Row:
+    """The promise that is missed by most, an unbounded one before all."""
+    return max(rows, key=lambda row: _weight(row))
+
+
+def promised_share(row: Row) -> float | None:
+    """The share of requests that must meet the limit; from the percentile when it is a number."""
+    if row.get("promised_share") is not None:
+        return float(row["promised_share"])
+    percentile = row.get("percentile")
+    if isinstance(percentile, str) and percentile.startswith("p"):
+        percentile = float(percentile[1:])
+    return None if not isinstance(percentile, int | float) else percentile / 100
+
+
+def _weight(row: Row) -> float:
+    near = ratio(row)
+    return float("inf") if near is None else near

@@ -1,0 +1,95 @@
+"""The sections of the traffic: the queue over time, facts of the workload, and all that was assumed."""
+
+from __future__ import annotations
+
+from fleetplan.report import charts, units
+from fleetplan.report.blocks import Block, Figure, Missing, Section
+from fleetplan.report.headline import decision_of
+from fleetplan.report.reading import Row, Store
+from fleetplan.report.tabulate import query, table
+
+# Times that a line over time shows at most; more are averaged in SQL.
+_TIMES = 240
+
+
+def over_time(store: Store, scenario: str) -> Section:
+    """Waiting and running requests over the time of the simulation, at the decided count and at one fewer."""
+    decision = decision_of(store, scenario)
+    title = "The queue over time"
+    needed = ("candidate_id", "replicas", "time_s", "waiting_requests", "running_requests")
+    if not store.has("timeseries", *needed) or decision["candidate_id"] is None:
+        return Section("time", title, "", [Missing("No state over time is in the store.")])
+    rows = _averaged(store, scenario, decision)
+    blocks: list[Block] = []
+    for column, what in (("waiting_requests", "waiting"), ("running_requests", "running")):
+        points = [
+            {"time_s": row["time_s"], "value": row[column], "series": f"{row['replicas']} replicas"}
+            for row in rows
+        ]
+        kinds = sorted({str(point["series"]) for point in points}, key=lambda name: -int(name.split()[0]))
+        if not points:
+            continue
+        peaks = ", ".join(
+            f"{units.count(max(point['value'] for point in points if point['series'] == name))} at {name}"
+            for name in kinds
+        )
+        spec = charts.over_time(points, f"requests {what}", kinds)
+        words = f"Most requests {what} at once (averages of equal slots): {peaks}."
+        blocks.append(Figure(f"time-{what}", f"Requests {what}", spec, words, wide=False))
+    if not blocks:
+        return Section(
+            "time", title, "", [Missing("No state over time of the decided candidate is in the store.")]
+        )
+    where = f"candidate_id = '{decision['candidate_id']}'"
+    blocks.append(
+        table(
+            "timeseries", rows, "State over time", query=query("timeseries", scenario, where), drop=("slot",)
+        )
+    )
+    lead = "The same arrivals at the decided count and at one replica fewer."
+    return Section("time", title, lead, blocks)
+
+
+def traffic(store: Store, scenario: str) -> Section:
+    """Facts of the workload, a column a class."""
+    rows = store.table("workloads", scenario, order="ALL")
+    title = "The traffic"
+    if not rows:
+        return Section("traffic", title, "", [Missing("Facts of the traffic are not in the store.")])
+    facts = table(
+        "workloads",
+        rows,
+        "Facts of the traffic by class",
+        drop=("scenario",),
+        query=query("workloads", scenario),
+    )
+    return Section(
+        "traffic", title, "What the plan was made for: rate, burstiness and lengths as simulated.", [facts]
+    )
+
+
+def assumptions(store: Store, scenario: str) -> Section:
+    """Every setting of the scenario's meaning: what the plan takes as given."""
+    rows = store.table("settings", scenario, order="ALL")
+    title = "What was assumed"
+    if not rows:
+        return Section("assumptions", title, "", [Missing("The scenario's settings are not in the store.")])
+    listed = table(
+        "settings", rows, "The scenario's meaning, defaults included", drop=("scenario",), most=200
+    )
+    return Section(
+        "assumptions", title, "All that the plan takes as given, from the scenario or by default.", [listed]
+    )
+
+
+def _averaged(store: Store, scenario: str, decision: Row) -> list[Row]:
+    return store.rows(
+        "WITH mine AS (SELECT * FROM timeseries WHERE scenario = $1 AND candidate_id = $2 AND replicas IN ($3, $3 - 1)), "
+        "span AS (SELECT max(time_s) AS last FROM mine) "
+        f"SELECT replicas, floor(time_s / nullif(last, 0) * {_TIMES - 1}) AS slot, min(time_s) AS time_s, "
+        "avg(waiting_requests) AS waiting_requests, avg(running_requests) AS running_requests "
+        "FROM mine, span GROUP BY ALL ORDER BY replicas DESC, slot",
+        scenario,
+        decision["candidate_id"],
+        decision["replicas"],
+    )
