@@ -1,0 +1,149 @@
+"""What each stage's result depends on: the part of a spec's meaning that it reads, the data it looks up, its code."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from fleetplan import catalog, provenance
+from fleetplan.spec.scenario import Scenario
+from fleetplan.store.tables import stage_tables
+
+# What a stage does not read, as dotted paths of the meaning; `slo` alone is any promise, wherever in the workload. Whatever
+# is not named here counts, so that a new field of the spec reruns too much rather than too little.
+IGNORED: dict[str, tuple[str, ...]] = {
+    "candidates": ("slo", "policy", "simulation", "seed", "step_time"),
+    "roofline": ("slo", "policy", "simulation", "seed"),
+    "batching": ("policy.prices", "policy.spare_replicas"),
+    "queueing": ("policy.prices", "policy.spare_replicas"),
+    "speculation": ("slo", "policy", "simulation", "seed"),
+    "sizing": (),
+}
+
+LAYOUTS = "fleetplan.store.tables"
+
+
+def stage_meaning(scenario: Scenario, stage: str) -> dict[str, Any]:
+    """All that can change what a stage makes of this scenario, as strict JSON: the spec's part and the data it names."""
+    ignored = IGNORED[stage]
+    spec = scenario.meaning()
+    for path in ignored:
+        *above, last = path.split(".")
+        section: Any = spec
+        for name in above:
+            section = section.get(name, {})
+        section.pop(last, None)
+    if "slo" in ignored:
+        spec["workload"] = _without(spec["workload"], "slo")
+    return {"spec": spec, "data": _data(scenario, "step_time" in spec, "prices" in spec.get("policy", {}))}
+
+
+def stage_digest(scenario: Scenario, stage: str) -> str:
+    """SHA-256 of `stage_meaning`. Raises InputError when data that the scenario names is not there."""
+    return provenance.digest(stage_meaning(scenario, stage))
+
+
+@functools.cache
+def code_fingerprint(verb: str) -> str:
+    """SHA-256 of the code that a verb runs; of the data dictionary only the tables that its stage fills count."""
+    from fleetplan.cli import VERBS
+
+    module = f"fleetplan.cli.{VERBS[verb][0]}"
+    if verb not in IGNORED:
+        return provenance.fingerprint(module)
+    layouts = [
+        [table.name, table.key, [[column.name, column.type, column.nullable] for column in table.columns]]
+        for table in stage_tables(verb)
+    ]
+    return provenance.digest([provenance.fingerprint(module, (LAYOUTS,)), layouts])
+
+
+def part_meta(scenario: Scenario, stage: str) -> dict[str, str | int]:
+    """The metadata that every part of a stage carries: spec digest, code fingerprint, seed."""
+    return {
+        "spec_digest": stage_digest(scenario, stage),
+        "code_fingerprint": code_fingerprint(stage),
+        "seed": scenario.seed,
+    }
+
+
+def _without(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _without(item, key) for name, item in value.items() if name != key}
+    if isinstance(value, list):
+        return [_without(item, key) for item in value]
+    return value
+
+
+def _data(scenario: Scenario, with_step_time: bool, with_prices: bool) -> dict[str, Any]:
+    folder = catalog.data_dir()
+    files = scenario.files()
+    own_model = files.pop("model", None)
+    if not with_step_time:
+        files.pop("step_time.table", None)
+    found: dict[str, Any] = {
+        "gpus": {
+            name: catalog.gpu(name).model_dump(mode="json", exclude={"title", "source", "notes", "aliases"})
+            for name in scenario.candidates.gpu
+        },
+        "model": repr(catalog.model(str(own_model) if own_model else scenario.model).architecture),
+        "files": {name: provenance.file_digest(path) for name, path in sorted(files.items())},
+        "tables": {
+            name: _digest_of(folder / "workloads" / f"{name}.parquet") for name in _empirical(scenario)
+        },
+        "engines": _yaml_digest(folder / "engines.yaml"),
+    }
+    if with_step_time and scenario.step_time == "calibrated":
+        found["calibration"] = {
+            path.name: _yaml_digest(path) for path in sorted((folder / "calibration").glob("*.yaml"))
+        }
+    if with_prices:
+        found["prices"] = _prices(scenario, folder)
+    return found
+
+
+def _prices(scenario: Scenario, folder: Path) -> Any:
+    """The price list that a scenario names: of a shipped list what concerns its GPUs, of one's own all."""
+    file, has_file, name = scenario.policy.prices.rpartition("#")
+    content = _yaml(scenario.folder / file if has_file else folder / "prices.yaml") or {}
+    prices = content.get(name)
+    if not isinstance(prices, dict):
+        return None
+    named = {catalog.gpu(gpu).name for gpu in scenario.candidates.gpu} | set(scenario.candidates.gpu)
+    return {
+        key: {gpu: price for gpu, price in value.items() if gpu in named}
+        if key == "gpu_usd_per_hour" and isinstance(value, dict)
+        else value
+        for key, value in prices.items()
+        if key not in ("title", "source")
+    }
+
+
+def _empirical(scenario: Scenario) -> list[str]:
+    """The shipped tables of traffic that a scenario names, anywhere in its workload."""
+
+    def walk(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["empirical"]} if isinstance(value.get("empirical"), str) else set()
+            return own.union(*(walk(item) for item in value.values()))
+        return set().union(*(walk(item) for item in value)) if isinstance(value, list) else set()
+
+    return sorted(walk(scenario.meaning()["workload"]))
+
+
+def _digest_of(path: Path) -> str | None:
+    return provenance.file_digest(path) if path.is_file() else None
+
+
+def _yaml_digest(path: Path) -> str | None:
+    content = _yaml(path)
+    return None if content is None else provenance.digest(content)
+
+
+@functools.cache
+def _yaml(path: Path) -> Any:
+    """A data file's content; None when it is not there: the stage that needs it says so."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).load(path) if path.is_file() else None

@@ -1,0 +1,108 @@
+"""The stages of a plan: each rule is one verb, one log, one benchmark, and the parts that it fills."""
+
+
+# The grid of the scenario: what fits, and what does not with its reason.
+rule candidates:
+    input:
+        spec=ancient(spec_of),
+    output:
+        parts("candidates"),
+    log:
+        "results/logs/{scenario}/candidates.log",
+    benchmark:
+        "results/benchmarks/{scenario}/candidates.tsv"
+    params:
+        digest=digest_of("candidates"),
+        code=code_fingerprint("candidates"),
+    shell:
+        FLEETPLAN + " candidates {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Step times and bounds of every candidate that fits.
+rule roofline:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates"),
+    output:
+        parts("roofline"),
+    log:
+        "results/logs/{scenario}/roofline.log",
+    benchmark:
+        "results/benchmarks/{scenario}/roofline.tsv"
+    params:
+        digest=digest_of("roofline"),
+        code=code_fingerprint("roofline"),
+    shell:
+        FLEETPLAN + " roofline {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Simulations of the candidates that the bounds leave alive.
+rule batching:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates", "roofline"),
+    output:
+        parts("batching"),
+    log:
+        "results/logs/{scenario}/batching.log",
+    benchmark:
+        "results/benchmarks/{scenario}/batching.tsv"
+    params:
+        digest=digest_of("batching"),
+        code=code_fingerprint("batching"),
+    shell:
+        FLEETPLAN + " batching {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Closed forms beside the simulations.
+rule queueing:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates", "roofline"),
+    output:
+        parts("queueing"),
+    log:
+        "results/logs/{scenario}/queueing.log",
+    benchmark:
+        "results/benchmarks/{scenario}/queueing.tsv"
+    params:
+        digest=digest_of("queueing"),
+        code=code_fingerprint("queueing"),
+    shell:
+        FLEETPLAN + " queueing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Where speculative decoding pays, and where it stops.
+rule speculation:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates", "roofline"),
+    output:
+        parts("speculation"),
+    log:
+        "results/logs/{scenario}/speculation.log",
+    benchmark:
+        "results/benchmarks/{scenario}/speculation.tsv"
+    params:
+        digest=digest_of("speculation"),
+        code=code_fingerprint("speculation"),
+    shell:
+        FLEETPLAN + " speculation {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# The decision, with its evidence.
+rule sizing:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates", "roofline", "batching"),
+    output:
+        parts("sizing"),
+    log:
+        "results/logs/{scenario}/sizing.log",
+    benchmark:
+        "results/benchmarks/{scenario}/sizing.tsv"
+    params:
+        digest=digest_of("sizing"),
+        code=code_fingerprint("sizing"),
+    shell:
+        FLEETPLAN + " sizing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"

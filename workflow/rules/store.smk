@@ -1,0 +1,24 @@
+"""The store: all parts in one DuckDB file."""
+
+
+# Known are all scenarios that have a spec: parts of any other are left out, and the log says so.
+rule load:
+    input:
+        [
+            part.format(scenario=scenario)
+            for scenario in CHOSEN
+            for part in parts(*STAGES[:-1])
+        ],
+    output:
+        STORE,
+    log:
+        "results/logs/load.log",
+    benchmark:
+        "results/benchmarks/load.tsv"
+    params:
+        scenarios=CHOSEN,
+        known=[word for name in sorted(SPECS) for word in ("--known", name)],
+        code=code_fingerprint("load"),
+    shell:
+        FLEETPLAN
+        + " load {params.scenarios:q} {params.known:q} --parts {PARTS:q} --store {output:q} > {log:q} 2>&1"
