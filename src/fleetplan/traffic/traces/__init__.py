@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from fleetplan.errors import InputError, unknown_name
-from fleetplan.traffic.traces import csv_rows, formats
+from fleetplan.traffic.traces import bench_logs, csv_rows, formats, json_rows
 from fleetplan.traffic.traces.trace import Fault, Rows, Totals, Trace, assemble
 
 __all__ = ["FORMATS", "Fault", "Rows", "Totals", "Trace", "read"]
 
-FORMATS: tuple[str, ...] = tuple(formats.CSV_FORMATS)
+FORMATS: tuple[str, ...] = (*formats.CSV_FORMATS, *json_rows.JSON_FORMATS, *bench_logs.LOG_FORMATS)
 
 
 def read(
@@ -21,11 +23,12 @@ def read(
     *,
     time_unit: str | None = None,
     columns: Mapping[str, str] | None = None,
+    block_tokens: int | None = None,
 ) -> Trace:
     """The requests of a trace file.
 
     `format` (one of `FORMATS`) overrules detection, `time_unit` ('datetime', 's', 'ms', 'us', 'ns') the unit of time, and
-    `columns` maps 'time', 'prompt', 'output' to a CSV's own column names.
+    `columns` maps 'time', 'prompt', 'output' to a CSV's own column names; `block_tokens` is the size of hashed prompt blocks.
     Raises `InputError` for a file that is empty, lacks a column or holds no usable row.
     """
     path = Path(path)
@@ -36,7 +39,9 @@ def read(
     header = csv_rows.read_header(path)
     if header is None:
         raise InputError(f"{path}: the file is empty (got 0 rows), a trace needs at least one request")
-    return _read_csv(path, header, format, time_unit, columns)
+    if format in formats.CSV_FORMATS or (format is None and header.text[0] not in "{["):
+        return _read_csv(path, header, format, time_unit, columns)
+    return _read_json(path, format, time_unit, block_tokens)
 
 
 def _read_csv(
@@ -66,3 +71,37 @@ def _read_csv(
         rows = replace(rows, local_time=False)
     trace = assemble(path, f.name, detected, unit, header.cells, rows)
     return replace(trace, notes=(*notes, *trace.notes))
+
+
+def _read_json(path: Path, format: str | None, unit: str | None, block_tokens: int | None) -> Trace:
+    found = json_rows.records(path)
+    detected = "named by the caller"
+    log = bench_logs.log_format(found[0][1]) if found else None
+    if format in bench_logs.LOG_FORMATS or (format is None and log is not None):
+        if log is None or (format is not None and format != log):
+            raise InputError(f"{path}: not a {format} log (got {log or 'other keys'})")
+        if len(found) > 1:
+            raise InputError(
+                f"{path}: holds {len(found)} runs (got one a line), a file of one run would be right"
+            )
+        said = detected if format else f"keys {', '.join(list(found[0][1])[:8])}"
+        return _of_log(path, said, bench_logs.read_log(path, log, found[0][1]))
+    if format is not None:
+        f = json_rows.JSON_FORMATS[format]
+    else:
+        f, detected = json_rows.detect_json(path, found)
+    rows, unit = json_rows.read_json_rows(path, found, f, unit, block_tokens)
+    keys = next((tuple(value) for _, value, _ in found if isinstance(value, dict)), ())
+    return assemble(path, f.name, detected, unit, keys, rows)
+
+
+def _of_log(path: Path, detected: str, log: bench_logs.Log) -> Trace:
+    if log.rows is not None:
+        trace = assemble(
+            path, log.format, detected, "s" if log.rows.time_s is not None else None, (), log.rows
+        )
+        return replace(trace, notes=(*log.notes, *trace.notes))
+    none = np.zeros(0, dtype=np.int64)
+    return Trace(
+        str(path), log.format, detected, None, (), None, none, none, none, notes=log.notes, totals=log.totals
+    )
