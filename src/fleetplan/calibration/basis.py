@@ -22,6 +22,7 @@ TPOT, TTFT = 0, 1
 # Share of a GPU's usable memory that weights and KV may take, and what runtime, graphs and workspace keep of it [bytes].
 _MEMORY_SHARE = 0.9
 _RESERVED_BYTES = 4e9
+SUSPECTED_TOKENS_PER_STEP = 1.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class Basis:
         return self.left * constants[point, self.left_class], self.right * constants[point, self.right_class]
 
 
-def basis(points: Sequence[Point], median_share: float = 0.5, without: frozenset[str] = frozenset()) -> Basis:
+def basis(points: Sequence[Point], median_share: float = 0.0, without: frozenset[str] = frozenset()) -> Basis:
     """The points' rows. TTFT is published as a mean or a median: `median_share` of it follows the median request's steps, the rest the mean's."""
     blocks = [_rows(point, median_share, without) for point in points]
     return Basis(
@@ -80,14 +81,16 @@ def kv_tokens(point: Point, work: Work) -> int:
 def composition(point: Point, work: Work) -> Composition | None:
     """Steps of the point's closed-loop run."""
     seqs = max(1024, point.concurrency) if point.engine != "trtllm" else max(2048, point.concurrency)
-    budget = 8192 if point.engine != "sglang" else 16384
+    # A TensorRT-LLM budget that a prompt beside all decodes does not fit into stalls; who benchmarks raises it.
+    budget = {"sglang": 16384, "trtllm": max(8192, point.prompt_tokens + point.concurrency)}.get(
+        point.engine, 8192
+    )
     run = Benchmark(
         concurrency=point.concurrency,
         prompt_tokens=point.prompt_tokens,
         output_tokens=point.output_tokens,
         policy=POLICY[point.engine],
-        max_num_batched_tokens=max(budget, point.prompt_tokens if point.engine == "trtllm" else 0)
-        * point.layout.data_parallel,
+        max_num_batched_tokens=budget * point.layout.data_parallel,
         max_num_seqs=seqs,
         kv_tokens=kv_tokens(point, work),
         window_tokens=work.window_tokens,
@@ -118,7 +121,9 @@ def _rows(
     rows = token_rows(work, point.gpu, point.engine, np.maximum(tokens, 1), without)
     slope = slopes(work, point.gpu, without)
     ranks = point.layout.data_parallel
-    weights = (made.tpot, median_share * made.ttft_median + (1 - median_share) * made.ttft)
+    # Runs whose records look like speculative decoding that was not recorded: several tokens come from one step.
+    tokens_per_step = SUSPECTED_TOKENS_PER_STEP if "speculation" in point.flag else 1.0
+    weights = (made.tpot / tokens_per_step, median_share * made.ttft_median + (1 - median_share) * made.ttft)
     unit = OVERHEAD_UNITS
     dense_kv = slope.kv_s * kv + slope.window_kv_s * window_kv + slope.state_s * sequences
     mla = slope.mla_s * kv + slope.window_mla_s * window_kv

@@ -7,24 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleetplan.physics.constants import GROUPS, LEVELS, keys
 from fleetplan.physics.form import Floats
 from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, PRIOR
 
-LAYERS = tuple(name for name in OVERHEAD_UNITS if name.startswith("layer_"))
-GROUPS: dict[str, tuple[str, ...]] = {
-    "hardware": tuple(IDEAL),
-    "weights": tuple(name for name in IDEAL if "weights" in name),
-    "flops": tuple(name for name in IDEAL if "matmul" in name or name == "attention"),
-    "experts": tuple(name for name in IDEAL if name.startswith("expert_")),
-    "context": ("kv", "mla"),
-    "overhead": (*LAYERS, "moe_layer", "step"),
-    "layers": LAYERS,
-    "sequences": ("decoding_sequence",),
-    "prompts": ("prompt_sequence",),
-    "client": ("client", "client_token"),
-    "all": tuple(name for name in CLASSES if not name.startswith("client")),
-}
-"""Constants that one factor moves together."""
+__all__ = ["Effect", "constants", "design", "effects", "keys"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +41,13 @@ _ENGINE = {
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
     "weights": 0.08,
     "flops": 0.12,
-    "experts": 0.12,
+    "experts": 0.05,
     "context": 0.12,
     "all_reduce": 0.2,
 }
-_GPU = {"overhead": 0.12, "hardware": 0.06, "flops": 0.06, "client": 0.15, "sequences": 0.12}
-_MODEL = {"all": 0.10, "experts": 0.08, "client": 0.10}
+_GPU = {"experts": 0.15, "overhead": 0.12, "hardware": 0.06, "flops": 0.06, "client": 0.15, "sequences": 0.12}
+_MODEL = {"all": 0.06, "experts": 0.08, "client": 0.10}
+_RUNTIME = {"overhead": 0.15, "all": 0.10, "experts": 0.10, "sequences": 0.15}
 _DEPLOYMENT = {
     "overhead": 0.15,
     "weights": 0.10,
@@ -71,24 +59,17 @@ _DEPLOYMENT = {
 }
 
 
-def keys(model: str, gpu: str, engine: str, precision: str) -> dict[str, str]:
-    """The key of a deployment at each level."""
-    return {
-        "base": "",
-        "engine": engine,
-        "gpu": gpu,
-        "model": model,
-        "deployment": "|".join((model, gpu, engine, precision)),
-    }
-
-
-def effects(
-    used: Iterable[dict[str, str]], levels: Sequence[str] = ("engine", "gpu", "model", "deployment")
-) -> list[Effect]:
+def effects(used: Iterable[dict[str, str]], levels: Sequence[str] = LEVELS) -> list[Effect]:
     """Every effect that points of these keys can inform."""
     seen = list(used)
     found = [Effect("base", "", name, sd) for name, sd in _SD_BASE.items()]
-    for level, table in (("engine", _ENGINE), ("gpu", _GPU), ("model", _MODEL), ("deployment", _DEPLOYMENT)):
+    for level, table in (
+        ("engine", _ENGINE),
+        ("gpu", _GPU),
+        ("model", _MODEL),
+        ("runtime", _RUNTIME),
+        ("deployment", _DEPLOYMENT),
+    ):
         if level in levels:
             for key in sorted({k[level] for k in seen}):
                 found += [Effect(level, key, target, sd) for target, sd in table.items()]

@@ -12,6 +12,7 @@ from fleetplan import catalog
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError
 from fleetplan.physics.architecture import Architecture, LatentAttention
+from fleetplan.physics.constants import gpu_key, keys, model_key, precision_key
 from fleetplan.physics.work import Layout
 
 REQUIRED = (
@@ -62,14 +63,24 @@ class Point:
     flag: str
 
     @property
-    def group(self) -> tuple[str, str, str]:
-        """What is left out together: model, GPU and engine."""
-        return self.model, self.gpu.name, self.engine
+    def keys(self) -> dict[str, str]:
+        """What its constants are kept by, at each level of the hierarchy."""
+        return keys(
+            model_key(self.architecture),
+            gpu_key(self.gpu),
+            self.engine,
+            precision_key(self.weights, self.architecture),
+        )
 
     @property
-    def deployment(self) -> str:
-        """Key of a deployment's own constants."""
-        return "|".join((*self.group, self.precision))
+    def group(self) -> tuple[str, str, str]:
+        """What is left out together: model (by shape), GPU and engine."""
+        return model_key(self.architecture), gpu_key(self.gpu), self.engine
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """GPU and engine."""
+        return gpu_key(self.gpu), self.engine
 
     @property
     def output_tokens_per_s(self) -> float:

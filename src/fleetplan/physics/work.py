@@ -60,9 +60,12 @@ class Operators:
     """Experts it chooses from; 0 for a dense product."""
     top_k: Floats
 
-    def touched(self, tokens: Floats) -> Floats:
-        """Share of the bytes that n tokens read, (tokens, operators): 1 − (1 − top_k/E)^n under uniform routing."""
-        n = np.asarray(tokens, dtype=np.float64)[..., None]
+    def touched(self, tokens: Floats, correlation: float = 1.0) -> Floats:
+        """Share of the bytes that n tokens read, (tokens, operators): 1 − (1 − top_k/E)^(n^correlation).
+
+        1 is uniform, independent routing; neighbouring tokens prefer the same experts, so below 1 fewer are distinct.
+        """
+        n = np.asarray(tokens, dtype=np.float64)[..., None] ** correlation
         miss = np.where(self.experts > 0, 1 - self.top_k / np.maximum(self.experts, 1), 0.0)
         return np.where(self.experts > 0, 1 - miss**n, 1.0)
 
