@@ -43,6 +43,12 @@ def model_of(kind: type[M], document: Document) -> M:
 
 def scenario_of(document: Document, folder: Path) -> Scenario:
     """The document as a scenario whose references hold. Raises InputError with a line for each fault."""
+    from fleetplan.spec.references import faults as references
+
     scenario = model_of(Scenario, document)
     scenario._folder = folder
+    scenario._document = document
+    if found := references(scenario):
+        places = sorted((document.place(loc), loc, sentence) for loc, sentence in found)
+        raise InputError(*[document.line(*fault) for fault in places])
     return scenario

@@ -19,6 +19,7 @@ from fleetplan.spec.base import (
     Whole,
 )
 from fleetplan.spec.candidates import Candidates
+from fleetplan.spec.document import Document
 from fleetplan.spec.slo import Slo
 from fleetplan.spec.steptime import StepTimeChoice
 from fleetplan.spec.workload import ClassesWorkload, TraceWorkload, Workload
@@ -73,11 +74,17 @@ class Scenario(Model):
     """Seed of every random draw."""
 
     _folder: Path = PrivateAttr(default=Path("."))
+    _document: Document | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
         """Folder that the paths in the spec start from: that of the file it was read from."""
         return self._folder
+
+    def line(self, path: tuple[str | int, ...], sentence: str) -> str:
+        """`file:line:column: dotted.path: sentence` for a fault that is found after reading; written keys, not stored names."""
+        document = self._document or Document(self.scenario)
+        return document.line(document.place(path), path, sentence)
 
     def slos(self) -> dict[str, Slo | None]:
         """Promises by class name, in the order of the classes."""

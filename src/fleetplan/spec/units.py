@@ -115,7 +115,7 @@ class Quantity:
             )
         if not isinstance(written, str):
             raise _fault(
-                f"needs a unit (got {shown(written)}), write it like '1 {taken[0]}'; units taken: {units}"
+                f"needs a unit (got {shown(written)}), write it like '{shown(written)} {taken[0]}'; units taken: {units}"
             )
         text = written.strip()
         match = _QUANTITY.fullmatch(text)

@@ -1,0 +1,167 @@
+"""What a scenario refers to: models, GPUs, precisions, price lists, traffic tables and files must be there and fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fleetplan.errors import InputError, unknown_name
+from fleetplan.spec.document import Loc
+from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.workload import ClassesWorkload, EmpiricalWorkload, TraceWorkload
+
+Fault = tuple[Loc, str]
+
+
+def faults(scenario: Scenario) -> list[Fault]:
+    """Path and sentence of every reference of a scenario that does not hold."""
+    # The catalogue reads spec files of its own and stands above this room: imported only here, when a scenario is checked.
+    from fleetplan import catalog
+
+    found: list[Fault] = []
+
+    def look_up(loc: Loc, find: Callable[[], Any]) -> Any:
+        try:
+            return find()
+        except InputError as error:
+            found.extend((loc, line) for line in error.lines)
+            return None
+
+    name = str(scenario.files().get("model", scenario.model))
+    model = look_up(("model",), lambda: catalog.model(name))
+    found += _gpus(scenario, look_up)
+    found += _precisions(scenario, look_up)
+    found += _prices(scenario, catalog.data_dir())
+    found += _traffic(scenario, catalog.data_dir())
+    if model is not None and model.architecture.max_context_tokens:
+        found += _context(scenario, model.architecture.max_context_tokens)
+    return found
+
+
+def _gpus(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+    from fleetplan import catalog
+
+    seen: dict[str, str] = {}
+    for i, written in enumerate(scenario.candidates.gpu):
+        loc: Loc = ("candidates", "gpu", i)
+        gpu = look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
+        if gpu is None:
+            continue
+        if gpu.name in seen:
+            yield (
+                loc,
+                f"is the same GPU as {seen[gpu.name]!r} (got {written!r}, both are {gpu.name}), keep one",
+            )
+        seen[gpu.name] = written
+
+
+def _precisions(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+    from fleetplan.physics import precision
+
+    for i, name in enumerate(scenario.candidates.weights):
+        look_up(("candidates", "weights", i), lambda name=name: precision.scheme(name))  # type: ignore[misc]
+    for i, name in enumerate(scenario.candidates.kv_cache):
+        look_up(("candidates", "kv_cache", i), lambda name=name: precision.kv_dtype_bytes(name))  # type: ignore[misc]
+    yield from ()
+
+
+def _prices(scenario: Scenario, data: Path) -> Iterator[Fault]:
+    written = scenario.policy.prices
+    file, _, name = written.rpartition("#")
+    path = scenario.folder / file if file else data / "prices.yaml"
+    if not path.is_file():
+        if file:
+            yield ("policy", "prices"), f"names a file that is not there (got {path}), give file.yaml#list"
+        return
+    known = _top_keys(path)
+    if name not in known:
+        yield ("policy", "prices"), unknown_name("price list", name, known)
+
+
+def _top_keys(path: Path) -> list[str]:
+    """Keys at the left margin of a YAML file, without reading all of it as YAML."""
+    keys = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        key, colon, _ = line.partition(":")
+        if colon and key and not key[0].isspace() and key[0] not in "#-":
+            keys.append(key.strip("'\""))
+    return keys
+
+
+def _traffic(scenario: Scenario, data: Path) -> Iterator[Fault]:
+    tables = sorted(path.stem for path in (data / "workloads").glob("*.parquet"))
+    named: list[tuple[Loc, str]] = []
+    workload = scenario.workload
+    if isinstance(workload, EmpiricalWorkload):
+        named.append((("workload", "empirical"), workload.empirical))
+    elif isinstance(workload, ClassesWorkload):
+        named += [
+            (("workload", "classes", i, "empirical"), c.empirical)
+            for i, c in enumerate(workload.classes)
+            if c.empirical is not None
+        ]
+    for loc, name in named:
+        if name.endswith(".parquet"):
+            if not (scenario.folder / name).is_file():
+                yield (
+                    loc,
+                    f"names a file that is not there (got {scenario.folder / name}), give a table of facts",
+                )
+        elif name not in tables:
+            yield loc, unknown_name("empirical workload", name, tables)
+    for dotted, path in scenario.files().items():
+        if dotted != "model" and not path.expanduser().is_file():
+            yield (
+                tuple(dotted.split(".")),
+                f"names a file that is not there (got {path}), give a path from the spec's folder",
+            )
+    if isinstance(workload, TraceWorkload) and workload.format is not None:
+        from fleetplan.traffic.traces import FORMATS
+
+        if workload.format not in FORMATS:
+            yield ("workload", "format"), unknown_name("trace format", workload.format, FORMATS)
+
+
+def _context(scenario: Scenario, most: int) -> Iterator[Fault]:
+    """Lengths that no draw, or not even the mean draw, can have within the model's context."""
+    if not isinstance(scenario.workload, ClassesWorkload):
+        return
+    for i, c in enumerate(scenario.workload.classes):
+        loc: Loc = ("workload", "classes", i)
+        typical = {
+            key: _typical(getattr(c, key)) for key in ("prompt_tokens", "output_tokens", "reasoning_tokens")
+        }
+        alone = [key for key, tokens in typical.items() if tokens is not None and tokens > most]
+        for key in alone:
+            kind = "prompt" if key == "prompt_tokens" else "output"
+            yield (
+                (*loc, key),
+                f"is a {kind} longer than the model's context (got {typical[key]:g} tokens), at most {most} fit",
+            )
+        total = sum(tokens or 0 for tokens in typical.values())
+        if not alone and total > most:
+            yield (
+                (*loc, "prompt_tokens" if c.prompt_tokens is not None else "name"),
+                f"plus output is longer than the model's context (got {total:g} tokens in all), at most {most} fit",
+            )
+        if c.shared_prefix is not None and (tokens := _typical(c.shared_prefix.tokens) or 0) > most:
+            yield (
+                (*loc, "shared_prefix", "tokens"),
+                f"is a prefix longer than the model's context (got {tokens:g} tokens), at most {most} fit",
+            )
+
+
+def _typical(length: Any) -> float | None:
+    """A length that the distribution surely has in its middle: the number, the mean or median; else its least."""
+    if length is None or isinstance(length, (int, float)):
+        return None if length is None else float(length)
+    given = getattr(length, type(length).__name__.lower())
+    if isinstance(given, dict):
+        return float(given["p50"] if "p50" in given else given["p0"])
+    for name in ("mean", "p50", "min"):
+        value = getattr(given, name, None)
+        if value is not None:
+            cap = getattr(given, "max", None)
+            return float(min(value, cap) if cap is not None else value)
+    return None
