@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fleetplan.calibration.basis import Basis
 from fleetplan.calibration.fit import fit
 from fleetplan.calibration.hierarchy import effects
-from fleetplan.calibration.points import Point, output_tokens_per_s
+from fleetplan.calibration.points import Point
 from fleetplan.physics.constants import LEVELS
 from fleetplan.physics.form import Floats
 
@@ -36,7 +36,7 @@ def three(points: Sequence[Point], tpot_ttft: Floats) -> Floats:
     """(points, 3) TPOT, TTFT and output tokens/s from (points, 2) TPOT and TTFT."""
     load = np.array([p.concurrency for p in points], dtype=np.float64)
     length = np.array([p.output_tokens for p in points], dtype=np.float64)
-    throughput = output_tokens_per_s(load, length, tpot_ttft[:, 1], tpot_ttft[:, 0])
+    throughput = load * length / (tpot_ttft[:, 1] + (length - 1) * tpot_ttft[:, 0])
     return np.column_stack([tpot_ttft, throughput])
 
 

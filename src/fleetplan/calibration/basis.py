@@ -40,7 +40,8 @@ class Basis:
     def predict(self, constants: Floats) -> Floats:
         """(points, 2) seconds of TPOT and TTFT from constants (points, classes)."""
         value = self._sides(constants)
-        return np.bincount(self.metric, np.maximum(*value), 2 * self.points).reshape(-1, 2)
+        total = np.bincount(self.metric, np.maximum(*value), 2 * self.points)
+        return np.asarray(total, dtype=np.float64).reshape(-1, 2)
 
     def gradient(self, constants: Floats) -> tuple[Floats, Floats]:
         """Predictions, and d prediction/d log constant (points, 2, classes)."""
@@ -48,8 +49,8 @@ class Basis:
         chosen = np.where(left >= right, self.left_class, self.right_class)
         value = np.maximum(left, right)
         flat = np.bincount(self.metric * len(CLASSES) + chosen, value, 2 * self.points * len(CLASSES))
-        per_class = flat.reshape(self.points, 2, len(CLASSES))
-        return per_class.sum(axis=2), per_class
+        per_class = np.asarray(flat, dtype=np.float64).reshape(self.points, 2, len(CLASSES))
+        return np.asarray(per_class.sum(axis=2)), per_class
 
     def _sides(self, constants: Floats) -> tuple[Floats, Floats]:
         point = self.metric // 2

@@ -99,7 +99,9 @@ def compose(run: Benchmark) -> Composition | None:
     rows, weights = _bin(steps, np.stack([tpot, ttft, median]))
     return Composition(
         rows,
-        *weights,
+        weights[0],
+        weights[1],
+        weights[2],
         waiting_share=float(waited.mean()),
         prompt_tokens_mean=float(prompts.mean()),
         output_tokens_mean=float(outputs.mean()),

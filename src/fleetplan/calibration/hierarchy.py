@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetplan.physics.constants import GROUPS, LEVELS, keys
 from fleetplan.physics.form import Floats
@@ -87,7 +88,7 @@ def design(used: Sequence[dict[str, str]], chosen: Sequence[Effect]) -> Floats:
     return matrix
 
 
-def constants(matrix: Floats, z: Floats) -> tuple[Floats, Floats]:
+def constants(matrix: Floats, z: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Constants (points, classes) and where the hardware's own limit (an efficiency of 1) holds them."""
     prior = np.array([PRIOR[name] for name in CLASSES])
     value = prior * np.exp(matrix @ z)

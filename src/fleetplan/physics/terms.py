@@ -218,10 +218,12 @@ def degree_shares(gpus: int) -> dict[str, float]:
 
     >>> degree_shares(4)
     {'layer_tp4': 1.0}
+    >>> degree_shares(8)
+    {'layer_tp8': 1.0}
     """
     at = float(np.log2(min(max(gpus, 1), 8)))
-    low = int(np.floor(at))
-    shares = {f"layer_tp{2**low}": 1 - (at - low), f"layer_tp{2 ** min(low + 1, 3)}": at - low}
+    low = min(int(at), 2)
+    shares = {f"layer_tp{2**low}": 1 - (at - low), f"layer_tp{2 ** (low + 1)}": at - low}
     return {name: share for name, share in shares.items() if share > 0}
 
 

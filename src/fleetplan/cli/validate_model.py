@@ -1,0 +1,89 @@
+"""`fleetplan validate-model`: predict measured points and print how far off the predictions are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option(
+    "--points", type=click.Path(dir_okay=False), help="CSV of measured points; the project's own by default"
+)
+@click.option(
+    "--calibration", type=click.Path(dir_okay=False), help="calibration file; the shipped one by default"
+)
+@click.option("--rows", type=click.Path(dir_okay=False), help="write a row a point as CSV")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def command(points: str | None, calibration: str | None, rows: str | None, as_json: bool) -> None:
+    """Predict every point of a file and print the error table.
+
+    The file's columns are those of the project's data/measurements/serving.csv. Errors are |predicted/measured − 1|. Rows that a rule leaves
+    out are counted by reason. TTFT is taken as the mean of a closed loop of ten rounds, all clients starting at once.
+    """
+    import csv
+    import json
+    from pathlib import Path
+
+    from fleetplan.calibration import validate
+
+    path = Path(points) if points else validate.own_points()
+    document, each = validate.validate(path, Path(calibration) if calibration else None)
+    document["held_out"] = _held_out(calibration)
+    if rows and each:
+        with Path(rows).open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, list(each[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(each)
+    if as_json:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
+    _print(document, path)
+
+
+def _held_out(calibration: str | None) -> dict[str, Any] | None:
+    from fleetplan.physics import constants
+
+    found = constants.load(calibration).get("held_out_error")
+    return dict(found) if found else None
+
+
+def _print(document: dict[str, Any], path: object) -> None:
+    from tabulate import tabulate
+
+    def cells(table: dict[str, Any]) -> list[str]:
+        out = [str(table["points"])]
+        for metric in ("tpot", "ttft", "output_tokens_per_s"):
+            value = table.get(metric)
+            out.append(
+                "–"
+                if value is None
+                else " / ".join(f"{100 * value[k]:.1f}" for k in ("median", "mean", "p90"))
+            )
+        return out
+
+    click.echo(f"{path}: {document['points']} points; left out: {document['excluded'] or 'none'}")
+    lines = [["all", *cells(document)]]
+    if document["points"]:
+        lines.append(["without flagged rows", *cells(document["unflagged"])])
+    for kind, tables in document["by"].items():
+        lines += [[f"{kind}: {name}", *cells(table)] for name, table in tables.items()]
+    for kind, tables in (document["held_out"] or {}).items():
+        lines += [
+            [f"held out by {kind}: {name}", *cells(table)]
+            for name, table in tables.items()
+            if "points" in table
+        ]
+    click.echo(
+        tabulate(
+            lines,
+            ["median / mean / p90 of |error| [%]", "points", "TPOT", "TTFT", "output tokens/s"],
+            disable_numparse=True,
+        )
+    )
+    for row in document.get("worst_ten", []):
+        click.echo(
+            f"worst: line {row['point']}: {row['model']} on {row['gpus']} × {row['gpu']}, {row['engine']}, {row['prompt_tokens']}/{row['output_tokens']} at {row['concurrency']}: "
+            f"TPOT {1e3 * row['tpot_measured_s']:.1f} ms measured, {1e3 * row['tpot_predicted_s']:.1f} predicted"
+        )
