@@ -1,0 +1,115 @@
+"""What no scheduler can beat: a lone request's latencies, and the least work of a request. They prune, provably."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetplan.physics.form import StepTime
+from fleetplan.sizing.verdict import Limit
+from fleetplan.traffic.requests import Requests
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lone:
+    """Latencies [s] of each request if it had a replica to itself; shape (n,)."""
+
+    ttft_s: Floats
+    tpot_s: Floats
+    """0 where a request has one output token."""
+    e2e_s: Floats
+
+
+def lone(requests: Requests, step: StepTime, budget_tokens: int | None) -> Lone:
+    """Lower bounds of what any schedule gives each request, from steps that hold it alone.
+
+    The prompt runs in chunks of `budget_tokens` (None: whole). A decode step's time is convex in the context, so the mean over an
+    answer is at least the time at the mean context S + G/2.
+    """
+    prompt = requests.prompt_tokens
+    ttft = np.zeros(len(prompt))
+    done = np.zeros(len(prompt), dtype=np.int64)
+    while (left := prompt - done).any():
+        n = left if budget_tokens is None else np.minimum(left, budget_tokens)
+        some = n > 0
+        ttft[some] += _lone_step(step, done[some], n[some], decoding=0)
+        done = done + n
+    gaps = requests.output_tokens - 1
+    tpot = np.zeros(len(prompt))
+    several = gaps > 0
+    if several.any():
+        # Decode step j of G − 1 reads S + j tokens: on average S + G/2.
+        context = prompt[several] + requests.output_tokens[several] / 2
+        window = np.minimum(context, step.window_tokens) if step.window_tokens else np.zeros_like(context)
+        tpot[several] = step.step_s(1, 1, 1, context, context, window, window)
+        if step.window_tokens:
+            # Cut at the window the time is concave there: the first step is the bound.
+            first = prompt[several] + 1.0
+            cut = np.minimum(first, step.window_tokens)
+            tpot[several] = np.minimum(tpot[several], step.step_s(1, 1, 1, context, context, cut, cut))
+    return Lone(ttft, tpot, ttft + gaps * tpot)
+
+
+def hopeless(limits: tuple[Limit, ...], requests: Requests, alone: Lone) -> str | None:
+    """Why no number of replicas keeps a promise: even alone too few requests would meet it. None: none is hopeless."""
+    values = {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
+    for limit in limits:
+        if limit.metric == "itl":
+            continue
+        rows = requests.class_index == requests.classes.index(limit.class_name)
+        if limit.metric == "tpot":
+            rows &= requests.output_tokens > 1
+        if not rows.any():
+            continue
+        ok = np.ones(int(rows.sum()), dtype=bool)
+        for metric, bound, growth in limit.bounds:
+            ok &= values[metric][rows] <= bound + growth * requests.prompt_tokens[rows]
+        if ok.mean() < limit.share * (1 - 1e-12):
+            if len(limit.bounds) > 1 or limit.limit_s is None:
+                return f"{limit.name}: alone on a replica {ok.mean():.1%} of the requests would meet it; no number of replicas mends it"
+            metric = limit.bounds[0][0]
+            value = float(np.quantile(values[metric][rows], limit.share, method="inverted_cdf"))
+            return (
+                f"{limit.name}: {_seconds(value)} for requests that have a replica to themselves, above {_seconds(limit.limit_s)}; "
+                "no number of replicas mends it"
+            )
+    return None
+
+
+def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
+    """Mean time [s] of an engine that one request takes at the very least, however it is batched; steps hold at most `most_tokens`.
+
+    Over a run Σdt ≥ Σ(O + C + c·X) and Σdt ≥ Σ(O + M + m·R), each with its σ and δ; a step of n tokens costs at least n times the
+    least cost of a token.
+    """
+    n = np.arange(1, min(most_tokens, max(step.max_tokens, 2)) + 1)
+    n = np.unique(np.append(n, most_tokens)) if not np.isnan(step.compute_slope_s) else n
+    overhead = step._at(step.overhead_s, step.overhead_slope_s, n)
+    compute = float(((overhead + step._at(step.compute_s, step.compute_slope_s, n)) / n).min())
+    memory = float(((overhead + step._at(step.memory_s, step.memory_slope_s, n)) / n).min())
+    prompt = requests.prompt_tokens.astype(np.float64)
+    output = requests.output_tokens.astype(np.float64)
+    gaps = output - 1
+    tokens = prompt + gaps
+    pairs = tokens * (tokens + 1) / 2
+    read = prompt + gaps * prompt + gaps * (gaps + 1) / 2
+    steps = step.sequence_s * output + step.decode_s * gaps
+    by_compute = tokens * compute + steps + step.pair_s * pairs
+    by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * output
+    return float(max(by_compute.mean(), by_memory.mean(), 0.0))
+
+
+def _lone_step(step: StepTime, cached: NDArray[np.int64], n: NDArray[np.int64], decoding: int) -> Floats:
+    total = (cached + n).astype(np.float64)
+    pairs = n * cached + n * (n + 1) / 2
+    # Within the window a token sees at most `window` keys; the least any accounting charges is the last token's.
+    cut = np.minimum(total, step.window_tokens) if step.window_tokens else np.zeros_like(total)
+    return step.step_s(n, 1, decoding, total, pairs, cut, cut)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

@@ -1,0 +1,307 @@
+"""The decision: among all candidates the cheapest fleet whose simulation keeps every promise, and why the others are not it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fleetplan import catalog, prices
+from fleetplan.engine.outcome import FINISHED
+from fleetplan.errors import InputError
+from fleetplan.sizing import bounds
+from fleetplan.sizing.candidates import Candidate, expand
+from fleetplan.sizing.cost import Fleet, fleet
+from fleetplan.sizing.counting import ceil_ratio
+from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.offered import Offered, offered
+from fleetplan.sizing.search import Found, least_count
+from fleetplan.sizing.verdict import Verdict, judge
+from fleetplan.spec.scenario import Scenario
+
+FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 6
+BURST_REQUESTS = 3000
+BURST_TURNS = 12
+"""A saturated run lasts this many times as long as a full batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A scenario with its model, traffic, machines and prices: what every stage starts from."""
+
+    scenario: Scenario
+    model: catalog.Model
+    traffic: Offered
+    machines: dict[str, Machine]
+    """By candidate id, in the order of the grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """What became of one candidate."""
+
+    machine: Machine
+    status: str
+    """chosen, dearer, pruned, infeasible or cannot run."""
+    reason: str
+    found: Found | None = None
+    fleet: Fleet | None = None
+    """Of the count found, or, where pruned, of the lower bound."""
+    lower_bound: int | None = None
+    sustainable_per_s: float | None = None
+    """Of one replica."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The chosen option, if any, and all of them in order of cost."""
+
+    plan: Plan
+    chosen: Option | None
+    options: tuple[Option, ...]
+    prices: prices.PriceList
+    saturation: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict at the decided count."""
+        if self.chosen is None or self.chosen.found is None or self.chosen.found.replicas is None:
+            return None
+        return self.chosen.found.verdicts[self.chosen.found.replicas]
+
+
+def plan(scenario: Scenario) -> Plan:
+    """Expand a scenario and build every machine."""
+    model = catalog.model(_model_reference(scenario))
+    traffic = offered(scenario, model.architecture.max_context_tokens)
+    mix = traffic.requests()
+    lengths = mix.prompt_tokens + mix.output_tokens
+    machines = {
+        candidate.candidate_id: machine(candidate, scenario, model, int(lengths.max()), int(lengths.mean()))
+        for candidate in expand(scenario)
+    }
+    return Plan(scenario, model, traffic, machines)
+
+
+def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
+    """Requests/s of one replica that always has work, by simulation: the middle half of a long burst of the same mix."""
+    assert built.config is not None
+    assert built.memory is not None
+    mix = traffic.requests()
+    lengths = float((mix.prompt_tokens + mix.output_tokens).mean())
+    batch = built.config.max_num_seqs
+    if built.config.kv_blocks is not None:
+        batch = min(batch, max(int(built.config.kv_blocks * built.config.block_size / lengths), 1))
+    count = max(BURST_REQUESTS, BURST_TURNS * batch)
+    run = built.run(traffic.burst(count), 1, traffic.seed)
+    finish = np.sort(run.finish_s[run.outcome == FINISHED])
+    if len(finish) < 8:
+        return 0.0
+    first, last = finish[len(finish) // 4], finish[3 * len(finish) // 4]
+    share_served = len(finish) / count
+    rate = (3 * len(finish) // 4 - len(finish) // 4) / (last - first) / share_served
+    return float(rate) * built.engines_per_replica
+
+
+def verdict_at(built: Machine, subject: Plan, sustainable_per_s: float, replicas: int) -> Verdict:
+    """Simulate the planned traffic on this many replicas, as often as the verdict takes."""
+    traffic, scenario = subject.traffic, subject.scenario
+    given = scenario.simulation.replications
+    engines = replicas * built.engines_per_replica
+    utilisation = traffic.rate_per_s / (replicas * sustainable_per_s) if sustainable_per_s else float("inf")
+
+    def run(replication: int):  # type: ignore[no-untyped-def]
+        return built.run(traffic.requests(replication), engines, traffic.seed + replication), traffic.warmup_s
+
+    return judge(
+        replicas,
+        traffic.limits,
+        run,
+        utilisation=utilisation,
+        max_utilisation=scenario.policy.max_utilisation,
+        least=given or FEWEST_REPLICATIONS,
+        most=given or MOST_REPLICATIONS,
+        level=scenario.policy.confidence,
+        exact=traffic.exact,
+    )
+
+
+def decide(
+    subject: Plan,
+    saturation: Callable[[Machine], float] | None = None,
+    *,
+    prune: bool = True,
+) -> Decision:
+    """Search every candidate that can run, cheapest lower bound first; prune those that cannot be cheaper than two found ones.
+
+    The bound is N ≥ rate · least work / max_utilisation: the sustainable rate, by simulation, is never above 1 / least work, so a pruned
+    candidate cannot win. `saturation` gives a machine's sustainable rate where it is known already.
+    """
+    scenario, traffic = subject.scenario, subject.traffic
+    policy = scenario.policy
+    sheet = prices.price_list(policy.prices, scenario.folder)
+    rate_of = functools.cache(saturation or (lambda built: sustainable_rate_per_s(built, traffic)))
+    mix = traffic.requests()
+    options: list[Option] = []
+    open_: list[tuple[float, str, Machine, int, float]] = []
+    for built in subject.machines.values():
+        if built.reason is not None:
+            options.append(Option(built, "cannot run", built.reason))
+            continue
+        price = sheet.of(built.candidate.gpu)
+        if price is None:
+            options.append(Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}"))
+            continue
+        assert built.step is not None
+        assert built.config is not None
+        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+        why = bounds.hopeless(traffic.limits, mix, bounds.lone(mix, built.step, budget))
+        if why is not None:
+            options.append(Option(built, "infeasible", why))
+            continue
+        most_tokens = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
+        work = bounds.least_work_s(mix, built.step, most_tokens)
+        lower = max(ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1)
+        cost = _fleet(built, subject, lower, price.median).usd_per_hour
+        open_.append((cost, built.candidate.candidate_id, built, lower, price.median))
+    open_.sort(key=lambda item: item[:2])
+    found: list[Option] = []
+    known: dict[str, float] = {}
+    for cost, identity, built, lower, usd in open_:
+        ceiling = sorted(o.fleet.usd_per_hour for o in found if o.fleet)[1] if len(found) > 1 else None
+        if prune and ceiling is not None and cost > ceiling:
+            reason = f"at least {lower} replicas by its bounds, {cost:.2f} USD/h, dearer than two fleets that hold"
+            options.append(Option(built, "pruned", reason, fleet=_fleet(built, subject, lower, usd), lower_bound=lower))
+            continue
+        sustainable = known[identity] = rate_of(built)
+        if sustainable <= 0:
+            options.append(Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower))
+            continue
+        start = max(ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation), lower)
+        most = policy.max_replicas
+        if prune and ceiling is not None:
+            most = min(most, _most_within(built, subject, usd, ceiling))
+        if start > most:
+            options.append(
+                Option(
+                    built,
+                    *_over(start, most, policy.max_replicas),
+                    fleet=_fleet(built, subject, start, usd),
+                    lower_bound=start,
+                    sustainable_per_s=sustainable,
+                )
+            )
+            continue
+        search = least_count(lambda n: verdict_at(built, subject, sustainable, n), start, most)  # noqa: B023
+        if search.replicas is None:
+            status, reason = _over(most + 1, most, policy.max_replicas)
+            if status == "infeasible":
+                reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
+            options.append(Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable))
+            continue
+        if search.replicas > 1 and search.replicas - 1 not in search.verdicts:
+            search.verdicts[search.replicas - 1] = verdict_at(built, subject, sustainable, search.replicas - 1)
+        found.append(
+            Option(
+                built, "dearer", "", search, _fleet(built, subject, search.replicas, usd), start, sustainable
+            )
+        )
+    ranked = sorted(found, key=_rank)
+    if not ranked:
+        return Decision(subject, None, (*options,), sheet, known)
+    best = ranked[0]
+    assert best.fleet is not None
+    chosen = Option(best.machine, "chosen", "", best.found, best.fleet, best.lower_bound, best.sustainable_per_s)
+    others = [
+        Option(
+            o.machine,
+            "dearer",
+            f"{o.fleet.usd_per_hour - best.fleet.usd_per_hour:.2f} USD/h more than the chosen one"
+            if o.fleet.usd_per_hour > best.fleet.usd_per_hour
+            else "costs the same; the chosen one has more headroom or fewer GPUs",
+            o.found,
+            o.fleet,
+            o.lower_bound,
+            o.sustainable_per_s,
+        )
+        for o in ranked[1:]
+        if o.fleet is not None
+    ]
+    return Decision(subject, chosen, (chosen, *others, *options), sheet, known)
+
+
+def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_bound: int) -> tuple[str, str]:
+    """(limit, sentence): what makes N the least count, read off the failure at N − 1."""
+    if below is None:
+        return "one replica", "one replica is the least there is; nothing binds"
+    failures = below.failures
+    first = failures[0] if failures else "none"
+    if first == "saturated" or first == "queue grows":
+        resource = resource_bound(built)
+        return resource, f"{below.replicas} replicas cannot sustain the traffic ({first}): {resource} binds"
+    if first == "utilisation cap":
+        others = ", ".join(failures[1:])
+        return "utilisation cap", (
+            f"{below.replicas} replicas would run at {below.utilisation:.0%}, above the cap of {below.max_utilisation:.0%}"
+            + (f"; also fails {others}" if others else "; its promises would hold")
+        )
+    return first, f"with {below.replicas} replicas fails: {', '.join(failures)}"
+
+
+def resource_bound(built: Machine) -> str:
+    """Which resource a saturated engine runs out of: KV memory, compute or bandwidth."""
+    assert built.step is not None
+    assert built.config is not None
+    assert built.memory is not None
+    step, config = built.step, built.config
+    held = built.memory.sequences_at_mean or 1
+    batch = min(config.max_num_seqs, max(held // built.engines_per_replica, 1))
+    context = built.memory.mean_tokens or 1
+    read = batch * context
+    full = min(max(batch, 1), config.max_num_batched_tokens)
+    compute = float(step._at(step.compute_s, step.compute_slope_s, np.array([full]))[0]) + step.pair_s * read
+    memory = float(step._at(step.memory_s, step.memory_slope_s, np.array([full]))[0]) + step.kv_token_s * read
+    if batch < config.max_num_seqs and memory > compute:
+        return "KV memory"
+    return "compute" if compute >= memory else "bandwidth"
+
+
+def _rank(option: Option) -> tuple[float, int, float, str]:
+    assert option.fleet is not None
+    assert option.found is not None
+    assert option.found.replicas is not None
+    verdict = option.found.verdicts[option.found.replicas]
+    return (
+        round(option.fleet.usd_per_hour, 6),
+        option.fleet.gpus,
+        verdict.utilisation,
+        option.machine.candidate.candidate_id,
+    )
+
+
+def _fleet(built: Machine, subject: Plan, replicas: int, usd: float) -> Fleet:
+    spares = subject.scenario.policy.spare_replicas
+    return fleet(replicas, spares, built.candidate.gpus_per_replica, usd)
+
+
+def _most_within(built: Machine, subject: Plan, usd: float, ceiling_usd_per_hour: float) -> int:
+    per_replica = built.candidate.gpus_per_replica * usd
+    return int((ceiling_usd_per_hour * (1 + 1e-9)) / per_replica) - subject.scenario.policy.spare_replicas
+
+
+def _over(needed: int, most: int, max_replicas: int) -> tuple[str, str]:
+    if most >= max_replicas:
+        return "infeasible", f"needs more than max_replicas {max_replicas}"
+    return "pruned", f"needs at least {needed} replicas, dearer than two fleets that hold"
+
+
+def _model_reference(scenario: Scenario) -> str:
+    path = scenario.files().get("model")
+    return str(path) if path is not None and path.exists() else scenario.model
+
+
+__all__ = [
+    "Candidate", "Decision", "InputError", "Option", "Plan", "binding_limit", "decide", "plan", "sustainable_rate_per_s", "verdict_at",
+]  # fmt: skip

@@ -1,0 +1,126 @@
+"""A candidate in numbers: what memory leaves for the KV cache, the time of a step, and the engine's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleetplan import catalog
+from fleetplan.engine import EngineConfig, Result, simulate
+from fleetplan.errors import InputError
+from fleetplan.physics import steptime
+from fleetplan.physics.form import StepTime
+from fleetplan.physics.memory import Memory, memory
+from fleetplan.sizing.candidates import Candidate
+from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.steptime import Affine, Roofline, Table
+from fleetplan.traffic.requests import Requests
+
+DEFAULT_BUDGET_TOKENS = 8192
+"""max_num_batched_tokens that sizes activations where the scheduler has no budget of its own."""
+ROUTER = "least_outstanding"
+"""How a fleet's front door shares requests out: to the replica with the fewest outstanding ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """What one replica of a candidate is; a replica of data-parallel degree d is d engines."""
+
+    candidate: Candidate
+    memory: Memory | None
+    """None: the layout itself cannot be."""
+    step: StepTime | None
+    config: EngineConfig | None
+    reason: str | None
+    """Why it cannot run; None: it can."""
+
+    @property
+    def engines_per_replica(self) -> int:
+        """Engines, each with its own queue and KV pool, of one replica."""
+        return self.candidate.data_parallel
+
+    def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
+        """Simulate the requests on this many engines behind the router."""
+        assert self.step is not None
+        assert self.config is not None
+        return simulate(requests, self.step, self.config, engines, ROUTER, seed)
+
+
+def machine(
+    candidate: Candidate, scenario: Scenario, model: catalog.Model, longest_tokens: int, mean_tokens: int
+) -> Machine:
+    """Build it; a candidate that cannot run comes back with the reason.
+
+    It must hold the longest sequence of the traffic, `longest_tokens` (prompt and output), whole.
+    """
+    gpu = catalog.gpu(candidate.gpu)
+    try:
+        made = memory(
+            model.architecture,
+            gpu,
+            tensor_parallel=candidate.tensor_parallel,
+            pipeline_parallel=candidate.pipeline_parallel,
+            data_parallel=candidate.data_parallel,
+            expert_parallel=candidate.expert_parallel,
+            weights=candidate.weights,
+            kv_cache=candidate.kv_cache,
+            context_tokens=longest_tokens,
+            mean_tokens=mean_tokens,
+            engine=candidate.engine,
+            gpu_memory_utilization=candidate.gpu_memory_utilization,
+            block_size=candidate.block_size,
+            max_num_batched_tokens=candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
+            max_num_seqs=candidate.max_num_seqs,
+        )
+    except InputError as error:
+        return Machine(candidate, None, None, None, "; ".join(error.lines))
+    if not made.fits:
+        return Machine(candidate, made, None, None, made.verdict)
+    if candidate.pipeline_parallel > 1:
+        return Machine(candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP")
+    if candidate.speculation != "none":
+        return Machine(candidate, made, None, None, "speculation is not simulated in a fleet; see the stage speculation")
+    config = EngineConfig(
+        candidate.scheduler,
+        candidate.max_num_seqs,
+        candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
+        made.kv_blocks,
+        candidate.block_size,
+        candidate.max_queued_requests,
+        candidate.max_queued_tokens,
+    )
+    try:
+        step = _step(candidate, scenario, model, gpu)
+    except InputError as error:
+        return Machine(candidate, made, None, config, "; ".join(error.lines))
+    return Machine(candidate, made, step, config, None)
+
+
+def _step(candidate: Candidate, scenario: Scenario, model: catalog.Model, gpu: catalog.Gpu) -> StepTime:
+    choice = scenario.step_time
+    if isinstance(choice, Affine):
+        given = choice.affine
+        return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence)
+    if isinstance(choice, Table):
+        return steptime.from_json(scenario.folder / choice.table)
+    layout: dict[str, Any] = {
+        "weights": candidate.weights,
+        "kv_cache": candidate.kv_cache,
+        "tensor_parallel": candidate.tensor_parallel,
+        "pipeline_parallel": candidate.pipeline_parallel,
+        "data_parallel": candidate.data_parallel,
+        "expert_parallel": candidate.expert_parallel,
+    }
+    if isinstance(choice, Roofline):
+        given_roofline = choice.roofline
+        return steptime.roofline(
+            model.architecture,
+            gpu,
+            efficiency=given_roofline.efficiency,
+            overhead_s=given_roofline.overhead_s,
+            attention_flops=given_roofline.attention_flops,
+            **layout,
+        )
+    from fleetplan.physics.calibrated import calibrated
+
+    return calibrated(model.architecture, gpu, engine=candidate.engine, **layout)

@@ -1,0 +1,160 @@
+"""The planned traffic: the same requests for every candidate and count, one set a replication."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fleetplan.errors import InputError
+from fleetplan.sizing.verdict import Limit
+from fleetplan.spec.scenario import Scenario
+from fleetplan.traffic import generation, model
+from fleetplan.traffic.from_spec import workload_of
+from fleetplan.traffic.requests import Requests
+
+REQUESTS_PER_MISS = 400
+"""Requests that a replication has for each one that a promise lets miss: 40 000 for a p99."""
+FEWEST, MOST = 10_000, 200_000
+"""Bounds of the number of requests of one replication of a stationary process."""
+SHORTEST_S = 300.0
+"""A replication of a stationary process is at least this long, many times the life of a request."""
+WARM_UP_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Offered:
+    """The traffic of a scenario, ready to draw from."""
+
+    workload: model.Workload
+    rate_scale: float
+    rate_per_s: float
+    """Mean rate of requests that reach the model."""
+    duration_s: float
+    """Length of one replication."""
+    warmup_s: float
+    exact: bool
+    """The traffic is one recording, replayed: every replication would be the same."""
+    seed: int
+    limits: tuple[Limit, ...]
+    _cache: dict[tuple[int, float], Requests] = field(default_factory=dict, repr=False)
+
+    def requests(self, replication: int = 0, factor: float = 1.0) -> Requests:
+        """The requests of a replication, with every rate multiplied by `factor`; drawn once."""
+        key = (replication, factor)
+        if key not in self._cache:
+            seed = int(np.random.SeedSequence([self.seed, replication]).generate_state(1)[0])
+            self._cache[key] = generation.generate(
+                self.workload, duration_s=self.duration_s, seed=seed, rate_scale=self.rate_scale * factor
+            )
+        return self._cache[key]
+
+    def burst(self, count: int) -> Requests:
+        """`count` requests of the same mix that are all there at time 0: what saturates a replica."""
+        mix = self.requests()
+        rows = np.resize(np.arange(len(mix)), count)
+        return Requests.of(
+            np.zeros(count),
+            mix.prompt_tokens[rows],
+            mix.output_tokens[rows],
+            classes=mix.classes,
+            class_index=mix.class_index[rows],
+            prefix_id=mix.prefix_id[rows],
+            prefix_tokens=mix.prefix_tokens[rows],
+            answers=mix.answers[rows],
+            hidden_tokens=mix.hidden_tokens[rows],
+        )
+
+
+def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offered:
+    """The planned traffic of a scenario. Raises InputError where it has no rate or yields no request."""
+    workload, scale = workload_of(scenario.workload, scenario.folder, max_context_tokens)
+    limits = limits_of(scenario)
+    rate = generation.mean_rate_per_s(workload, scale)
+    if rate is None:
+        raise InputError(
+            f"{scenario.scenario}: workload: a closed loop has no rate of its own (got concurrency), so it cannot size a fleet; "
+            "give an open process, or use `fleetplan capacity`"
+        )
+    if not rate > 0:
+        raise InputError(f"{scenario.scenario}: workload: the rate must be > 0 (got {rate:g} req/s)")
+    period = _recording_s(workload)
+    if scenario.simulation.horizon_s is not None:
+        duration = scenario.simulation.horizon_s
+    elif period is not None:
+        duration = period
+    else:
+        slack = min(1 - limit.share for limit in limits if limit.share < 1)
+        count = min(max(REQUESTS_PER_MISS / slack, FEWEST), MOST)
+        duration = max(count / rate, SHORTEST_S)
+    warmup = scenario.simulation.warm_up_s
+    made = Offered(
+        workload,
+        scale,
+        rate,
+        duration,
+        WARM_UP_SHARE * duration if warmup is None else warmup,
+        _is_replay(workload) and scale == 1.0,
+        scenario.seed,
+        limits,
+    )
+    if not len(made.requests()):
+        raise InputError(f"{scenario.scenario}: workload: no request arrives within {duration:g} s")
+    if made.warmup_s >= duration:
+        raise InputError(
+            f"{scenario.scenario}: simulation.warm_up: must be shorter than the horizon (got {made.warmup_s:g} s of {duration:g} s)"
+        )
+    return made
+
+
+def limits_of(scenario: Scenario) -> tuple[Limit, ...]:
+    """Every promise of every class, in the order of the spec."""
+    found: list[Limit] = []
+    for name, slo in scenario.slos().items():
+        if slo is None:
+            continue
+        for promise in slo.promises():
+            bound = (promise.metric, promise.limit_s, promise.per_prompt_token_s)
+            found.append(Limit(name, promise.metric, promise.percentile, promise.fraction, (bound,)))
+        if slo.attainment is not None:
+            given = slo.attainment
+            bounds = tuple(
+                (metric, limit, 0.0)
+                for metric, limit in (("ttft", given.ttft_s), ("tpot", given.tpot_s), ("e2e", given.e2e_s))
+                if limit is not None
+            )
+            found.append(Limit(name, "attainment", f"{given.share:.2%}", given.share, bounds))
+    return tuple(found)
+
+
+@functools.singledispatch
+def _period_s(arrivals: Any) -> float | None:
+    return None
+
+
+@_period_s.register
+def _(arrivals: model.Recorded) -> float | None:
+    return float(len(arrivals.counts))
+
+
+@_period_s.register
+def _(arrivals: model.Replay) -> float | None:
+    return arrivals.period_s
+
+
+@_period_s.register
+def _(arrivals: model.Profile) -> float | None:
+    return arrivals.slot_s * len(arrivals.factors)
+
+
+def _recording_s(workload: model.Workload) -> float | None:
+    periods = [_period_s(c.arrivals or workload.arrivals) for c in workload.classes]
+    known = [p for p in periods if p is not None and math.isfinite(p)]
+    return max(known) if known else None
+
+
+def _is_replay(workload: model.Workload) -> bool:
+    return all(isinstance(c.arrivals or workload.arrivals, model.Replay) for c in workload.classes)
