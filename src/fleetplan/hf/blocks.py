@@ -80,8 +80,12 @@ def finish(
     )
 
 
-def prediction_layers(
-    layers: Iterable[LayerGroup], d: int, more: tuple[Tensor, ...] = ()
-) -> tuple[Tensor, ...]:
-    """The tensors of multi-token-prediction layers, a list to keep apart."""
-    return tuple(tensor for layer in layers for _ in range(layer.count) for tensor in layer.tensors(d)) + more
+def prediction_layers(layers: Iterable[LayerGroup], d: int, modules: int) -> tuple[Tensor, ...]:
+    """The tensors of multi-token-prediction layers, a list to keep apart; each module joins two normed inputs of width d."""
+    joined = (
+        Tensor("mtp input", "ffn", (2 * d, d), modules, "tensor", modules, modules),
+        Tensor("mtp norms", "norm", (3 * d,), modules, "replicated", modules, 0),
+    )
+    return (
+        tuple(tensor for layer in layers for _ in range(layer.count) for tensor in layer.tensors(d)) + joined
+    )

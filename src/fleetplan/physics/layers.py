@@ -87,6 +87,8 @@ class FullAttention:
     """False: the layer reads the cache of an earlier layer and keeps none."""
     projects_kv: bool = True
     """False: the layer stores no key and value projections."""
+    q_rank: int | None = None
+    """Width of a low-rank step that the queries pass, the same on every rank."""
     small_parameters: int = 0
     """Query/key norms, sinks and other vectors [parameters]."""
 
@@ -115,14 +117,16 @@ class FullAttention:
     def tensors(self, d: int) -> Iterable[Tensor]:
         q = self.n_heads * self.head_dim * (2 if self.output_gate else 1)
         k, v = self.n_kv_heads * self.head_dim, self.n_kv_heads * self.v_dim
-        yield matrix("q", "attention", d, q)
+        if self.q_rank is not None:
+            yield matrix("q down", "attention", d, self.q_rank, "replicated")
+        yield matrix("q", "attention", d if self.q_rank is None else self.q_rank, q)
         if self.projects_kv:
             yield matrix("k", "attention", d, k, "kv_heads")
             if not self.shared_key_value:
                 yield matrix("v", "attention", d, v, "kv_heads")
         yield matrix("o", "attention", self.n_heads * self.v_dim, d)
         if self.qkv_bias:
-            yield vector("qkv bias", "bias", q + k + v, "tensor")
+            yield vector("qkv bias", "bias", q + k + (0 if self.shared_key_value else v), "tensor")
         if self.o_bias:
             yield vector("o bias", "bias", d)
         if self.small_parameters:

@@ -19,7 +19,7 @@ def llama(c: Config, name: str) -> Architecture:
 
 def mistral(c: Config, name: str) -> Architecture:
     """Mistral and Ministral: a window on every layer unless sliding_window is null."""
-    kv = _kv_heads_needed(c)
+    kv = kv_heads_needed(c)
     window = c.maybe("sliding_window")
     if "sliding_window" not in c.values:
         window = c.integer_or("sliding_window_size", 4096)
@@ -29,7 +29,7 @@ def mistral(c: Config, name: str) -> Architecture:
 
 def qwen2(c: Config, name: str) -> Architecture:
     """Qwen 2 and 2.5: biased q, k, v."""
-    return _plain(c, name, n_kv=_kv_heads_needed(c), qkv_bias=True, window=qwen_window(c))
+    return _plain(c, name, n_kv=kv_heads_needed(c), qkv_bias=True, window=qwen_window(c))
 
 
 def qwen3(c: Config, name: str) -> Architecture:
@@ -38,7 +38,7 @@ def qwen3(c: Config, name: str) -> Architecture:
     return _plain(
         c,
         name,
-        n_kv=_kv_heads_needed(c),
+        n_kv=kv_heads_needed(c),
         qkv_bias=bias,
         o_bias=bias,
         head_norms=True,
@@ -96,7 +96,7 @@ def stablelm(c: Config, name: str) -> Architecture:
     return _plain(
         c,
         name,
-        n_kv=_kv_heads_needed(c),
+        n_kv=kv_heads_needed(c),
         qkv_bias=c.flag("use_qkv_bias", False),
         small=small,
         norms=norms,
@@ -125,20 +125,20 @@ def cohere2(c: Config, name: str) -> Architecture:
 
 def glm(c: Config, name: str) -> Architecture:
     """GLM-4 in the transformers layout: biased q, k, v."""
-    return _plain(c, name, n_kv=_kv_heads_needed(c), qkv_bias=c.flag("attention_bias", True))
+    return _plain(c, name, n_kv=kv_heads_needed(c), qkv_bias=c.flag("attention_bias", True))
 
 
 def glm4(c: Config, name: str) -> Architecture:
     """GLM-4-0414: GLM with a norm before and after both blocks."""
     d = c.integer("hidden_size")
-    return _plain(c, name, n_kv=_kv_heads_needed(c), qkv_bias=c.flag("attention_bias", True), norms=4 * d)
+    return _plain(c, name, n_kv=kv_heads_needed(c), qkv_bias=c.flag("attention_bias", True), norms=4 * d)
 
 
 def gemma(c: Config, name: str) -> Architecture:
     """Gemma 1: declared head width, tied head."""
     c.integer("head_dim")
     bias = c.flag("attention_bias", False)
-    return _plain(c, name, n_kv=_kv_heads_needed(c), qkv_bias=bias, o_bias=bias, tied=True)
+    return _plain(c, name, n_kv=kv_heads_needed(c), qkv_bias=bias, o_bias=bias, tied=True)
 
 
 def gemma2(c: Config, name: str) -> Architecture:
@@ -148,7 +148,7 @@ def gemma2(c: Config, name: str) -> Architecture:
     window = typed_window(c) if c.has("layer_types") else pattern_window(c, 2)
     bias = c.flag("attention_bias", False)
     return _plain(
-        c, name, n_kv=_kv_heads_needed(c), qkv_bias=bias, o_bias=bias, norms=4 * d, tied=True, window=window
+        c, name, n_kv=kv_heads_needed(c), qkv_bias=bias, o_bias=bias, norms=4 * d, tied=True, window=window
     )
 
 
@@ -164,7 +164,7 @@ def gemma3(c: Config, name: str) -> Architecture:
     return _plain(
         c,
         name,
-        n_kv=_kv_heads_needed(c),
+        n_kv=kv_heads_needed(c),
         qkv_bias=bias,
         o_bias=bias,
         norms=4 * d,
@@ -181,7 +181,7 @@ def nemotron(c: Config, name: str) -> Architecture:
     return _plain(
         c,
         name,
-        n_kv=_kv_heads_needed(c),
+        n_kv=kv_heads_needed(c),
         qkv_bias=bias,
         o_bias=bias,
         ffn=DenseFfn(c.integer("intermediate_size"), gated=False, bias=c.flag("mlp_bias", False)),
@@ -198,7 +198,7 @@ def starcoder2(c: Config, name: str) -> Architecture:
     return _plain(
         c,
         name,
-        n_kv=_kv_heads_needed(c),
+        n_kv=kv_heads_needed(c),
         qkv_bias=bias,
         o_bias=bias,
         ffn=DenseFfn(c.integer("intermediate_size"), gated=False, bias=bias),
@@ -280,7 +280,7 @@ def _plain(
     return blocks.finish(c, name, d, map(layer, range(layers)), tied=c.tied(tied), final_norm=final_norm)
 
 
-def _kv_heads_needed(c: Config) -> int:
+def kv_heads_needed(c: Config) -> int:
     """KV heads of a family where null means one a query head, and absent would mean some fixed number: refused."""
     n_heads = c.integer("num_attention_heads")
     if c.has("num_key_value_heads"):
