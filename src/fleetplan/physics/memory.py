@@ -151,7 +151,7 @@ def memory(
     mtp: bool = False,
     vision: bool = True,
     adapters: Adapters | None = None,
-    overheads: Overheads = Overheads(),  # noqa: B008 - frozen
+    overheads: Overheads = Overheads(),
     remedies: bool = True,
 ) -> Memory:
     """The memory of one GPU, and how many sequences it holds.
@@ -206,25 +206,25 @@ def memory(
     fits = left > 0 and left >= need
     shortfall = 0.0 if fits else need - left
     pool = max(0.0, left)
-    base = dict(
-        tensor_parallel=t,
-        pipeline_parallel=p,
-        data_parallel=d,
-        expert_parallel=e,
-        context_tokens=context_tokens,
-        engine=policy,
-        gpu_memory_utilization=gpu_memory_utilization,
-        block_size=block_size,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        usable_bytes=usable_bytes,
-        draft=draft,
-        draft_weights=draft_weights,
-        mtp=mtp,
-        vision=vision,
-        adapters=adapters,
-        overheads=overheads,
-    )
+    base = {
+        "tensor_parallel": t,
+        "pipeline_parallel": p,
+        "data_parallel": d,
+        "expert_parallel": e,
+        "context_tokens": context_tokens,
+        "engine": policy,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "block_size": block_size,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "max_num_seqs": max_num_seqs,
+        "usable_bytes": usable_bytes,
+        "draft": draft,
+        "draft_weights": draft_weights,
+        "mtp": mtp,
+        "vision": vision,
+        "adapters": adapters,
+        "overheads": overheads,
+    }
     helps = () if fits or not remedies else _remedies(architecture, gpu, weights, kv_cache, base)
     longest = sequence.tokens(pool)
     given = context_tokens is not None
