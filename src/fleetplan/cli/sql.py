@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="How rows are printed.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "markdown"]), default="table", show_default=True, help="How rows are printed.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--store", type=click.Path(path_type=Path, dir_okay=False), default=Path("results/fleet.duckdb"), show_default=True, help="The results store.")  # fmt: skip
 @click.option("--tables", "dictionary", is_flag=True, help="Print the data dictionary: every table and column, unit and meaning.")  # fmt: skip
@@ -30,6 +30,11 @@ def command(query: str | None, form: str, as_json: bool, store: Path, dictionary
     """
     from fleetplan.store.query import Answer, ask
 
+    if dictionary and form == "markdown":
+        from fleetplan.store.tables.reference import reference
+
+        click.echo(reference(), nl=False)
+        return
     if dictionary == (query is not None):
         raise click.UsageError("give a query, or --tables for the data dictionary")
     form = "json" if as_json else form
@@ -63,4 +68,5 @@ def _rendered(answer: Answer, form: str) -> str:
         return out.getvalue()
     from tabulate import tabulate
 
-    return tabulate(answer.rows, headers=answer.columns, disable_numparse=False, missingval="") + "\n"
+    style = "github" if form == "markdown" else "simple"
+    return tabulate(answer.rows, headers=answer.columns, tablefmt=style, missingval="") + "\n"
