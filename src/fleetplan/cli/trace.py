@@ -1,4 +1,4 @@
-"""`fleetplan trace`: summarise, inspect, convert and fit a traffic trace."""
+"""`fleetplan trace`: summarise, inspect, convert, fit, and the facts of a traffic trace."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def _reading(f: Callable[..., None]) -> Callable[..., None]:
                 "--time-unit",
                 type=click.Choice(["datetime", "s", "ms", "us", "ns"]),
                 help="How the file writes time, where detection is to be overruled.",
+            ),
+            click.option(
+                "--block-size", type=click.IntRange(min=1), help="Tokens of one hashed prompt block."
             ),
             click.option(
                 "--columns",
@@ -68,34 +71,171 @@ def summarise(as_json: bool, **reading: Any) -> None:
 
 @command.command()
 @_reading
+@click.option("--json", "as_json", is_flag=True, help="Strict JSON.")
+def inspect(as_json: bool, **reading: Any) -> None:
+    """What a file is: its format, columns and unit of time, its faults with their lines, its first rows."""
+    trace = _read(**reading)
+    rows = [
+        {
+            "line": int(trace.line[i]),
+            "arrival_s": None if trace.arrival_s is None else float(trace.arrival_s[i]),
+            "prompt_tokens": int(trace.prompt_tokens[i]),
+            "output_tokens": int(trace.output_tokens[i]),
+        }
+        for i in range(min(5, len(trace)))
+    ]
+    found: dict[str, Any] = {
+        "file": trace.path,
+        "format": trace.format,
+        "detected": trace.detected,
+        "columns": list(trace.columns),
+        "time_unit": trace.time_unit,
+        "rows": trace.totals.rows if trace.totals else len(trace),
+        "dropped": trace.dropped,
+        "faults": [{"line": f.line, "reason": f.reason, "text": f.text} for f in trace.faults],
+        "notes": list(trace.notes),
+        "first_rows": rows,
+    }
+    if as_json:
+        click.echo(json.dumps(found, allow_nan=False, indent=2))
+        return
+    click.echo(f"{trace.path}: {trace.format}, by {trace.detected}")
+    click.echo(
+        f"time: {trace.time_unit or 'none'}; {found['rows']} usable rows, {sum(trace.dropped.values())} dropped"
+    )
+    for fault in trace.faults:
+        click.echo(f"{trace.path}:{fault.line}: {fault.reason}: {fault.text!r}")
+    if sum(trace.dropped.values()) > len(trace.faults):
+        click.echo(f"… and {sum(trace.dropped.values()) - len(trace.faults)} more")
+    for note in trace.notes:
+        click.echo(f"note: {note}")
+    for row in rows:
+        click.echo("  ".join(f"{name} {_figure(value)}" for name, value in row.items()))
+
+
+@command.command()
+@_reading
+@click.option("--json", "as_json", is_flag=True, help="Strict JSON.")
+@click.option(
+    "--cache-blocks", type=click.IntRange(min=1), help="Prefix hit share of a cache of this many blocks too."
+)
+def facts(as_json: bool, cache_blocks: int | None, **reading: Any) -> None:
+    """Dispersion over scales, prefix hits, the profile over the day."""
+    from fleetplan.traffic.patterns import hour_profile, prefix_hit_share, trace_dispersion
+
+    trace = _read(**reading)
+    share = cached = None
+    if trace.block_offsets is not None and trace.block_hashes is not None:
+        share = prefix_hit_share(trace.block_offsets, trace.block_hashes)
+        if cache_blocks:
+            cached = prefix_hit_share(trace.block_offsets, trace.block_hashes, cache_blocks)
+    found: dict[str, Any] = {
+        "dispersion_by_scale": [{"scale_s": k, "dispersion": v} for k, v in trace_dispersion(trace).items()],
+        "prefix_hit_share": share,
+        "prefix_hit_share_cached": cached,
+        "cache_blocks": cache_blocks,
+        "block_tokens": trace.hash_block_tokens or None,
+        "rate_by_hour_per_s": hour_profile(trace),
+    }
+    if as_json:
+        click.echo(json.dumps(found, allow_nan=False, indent=2))
+        return
+    for scale in found.pop("dispersion_by_scale"):
+        click.echo(f"dispersion at {scale['scale_s']:g} s".ljust(26) + _figure(scale["dispersion"]))
+    for name, value in found.items():
+        click.echo(
+            f"{name:26}"
+            + (" ".join(f"{v:.4g}" for v in value) if isinstance(value, list) else _figure(value))
+        )
+
+
+@command.command()
+@_reading
+@click.option("--json", "as_json", is_flag=True, help="Strict JSON.")
+@click.option("--name", default="fitted", show_default=True, help="Name of the fitted class.")
+def fit(as_json: bool, name: str, **reading: Any) -> None:
+    """A workload of a dozen numbers that stands for the trace, with its goodness of fit."""
+    from fleetplan.traffic.fit import fit as fitted
+
+    made = fitted(_read(**reading), name)
+    if as_json:
+        click.echo(json.dumps({"class": made.spec, "goodness": made.goodness}, allow_nan=False, indent=2))
+        return
+    click.echo(_fragment(made.spec, made.goodness), nl=False)
+
+
+@command.command()
+@_reading
+@click.option(
+    "--requests", type=click.Path(path_type=Path), help="Write the requests (.csv or .parquet) here."
+)
 @click.option(
     "--facts", type=click.Path(path_type=Path), help="Write the compact table of facts (Parquet) here."
+)
+@click.option(
+    "--spec", type=click.Path(path_type=Path), help="Write a fitted workload (YAML, for a scenario) here."
 )
 @click.option("--name", help="Name of the table of facts (default: the output file's name).")
 @click.option("--title", default="", help="Title of the table of facts.")
 @click.option("--source", default="", help="Where the trace comes from, kept in the table of facts.")
 @click.option("--licence", default="", help="The trace's licence, kept in the table of facts.")
 def convert(
-    facts: Path | None, name: str | None, title: str, source: str, licence: str, **reading: Any
+    requests: Path | None,
+    facts: Path | None,
+    spec: Path | None,
+    name: str | None,
+    title: str,
+    source: str,
+    licence: str,
+    **reading: Any,
 ) -> None:
-    """Turn a trace into a table of facts."""
+    """Turn a trace into a plain file of requests, a table of facts, or a fitted workload."""
     from fleetplan.errors import InputError
     from fleetplan.traffic import facts_table
+    from fleetplan.traffic.fit import fit as fitted
+    from fleetplan.traffic.traces.plain import write_requests
 
-    if facts is None:
+    if requests is None and facts is None and spec is None:
         raise InputError(
-            "fleetplan trace convert: nothing to write (got no output), --facts OUT.parquet would be right"
+            "fleetplan trace convert: nothing to write (got no output), give --requests, --facts or --spec"
         )
     trace = _read(**reading)
-    table = facts_table.facts_of(trace, name or facts.stem, title, source, licence)
-    facts_table.write(table, facts)
-    click.echo(
-        f"{facts}: {len(table.pair_counts)} pairs of lengths ({table.about.bins}), {len(table.counts_per_s)} seconds, "
-        f"{len(trace)} requests of {trace.format}"
+    if requests is not None:
+        write_requests(trace, requests)
+        click.echo(f"{requests}: {len(trace)} requests of {trace.format}")
+    if facts is not None:
+        table = facts_table.facts_of(trace, name or facts.stem, title, source, licence)
+        facts_table.write(table, facts)
+        click.echo(
+            f"{facts}: {len(table.pair_counts)} pairs of lengths ({table.about.bins}), {len(table.counts_per_s)} seconds, "
+            f"{len(trace)} requests of {trace.format}"
+        )
+    if spec is not None:
+        made = fitted(trace, name or "fitted")
+        spec.write_text(_fragment(made.spec, made.goodness), encoding="utf-8")
+        click.echo(f"{spec}: a fitted workload; give it promises (slo)")
+
+
+def _fragment(spec: dict[str, Any], goodness: dict[str, Any]) -> str:
+    """A scenario's `workload` of one class as YAML, its goodness of fit as comments."""
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+
+    out = StringIO()
+    yaml = YAML()
+    yaml.dump({"workload": {"classes": [spec]}}, out)
+    errors = ", ".join(f"{k} {v:.3f}" for k, v in goodness["arrivals_log_dispersion_rms"].items())
+    return (
+        f"# Fitted to {goodness['rows']} requests. RMS error of log dispersion over scales: {errors}.\n"
+        f"# Kolmogorov distance: prompts {goodness['prompt_tokens_ks']:.3f}, outputs {goodness['output_tokens_ks']:.3f}.\n"
+        f"# Add promises to the class, like slo: {{ttft: {{p99: 2 s}}}}.\n{out.getvalue()}"
     )
 
 
-def _read(file: Path, format: str | None, time_unit: str | None, columns: str | None) -> Trace:
+def _read(
+    file: Path, format: str | None, time_unit: str | None, columns: str | None, block_size: int | None
+) -> Trace:
     from fleetplan.errors import InputError
     from fleetplan.traffic.traces import read
 
@@ -107,7 +247,7 @@ def _read(file: Path, format: str | None, time_unit: str | None, columns: str | 
             raise InputError(
                 f"--columns: unreadable (got {columns!r}), time=NAME,prompt=NAME,output=NAME would be right"
             )
-    return read(file, format, time_unit=time_unit, columns=given)
+    return read(file, format, time_unit=time_unit, columns=given, block_tokens=block_size)
 
 
 def _figure(value: Any) -> str:

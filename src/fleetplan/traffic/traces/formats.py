@@ -92,7 +92,7 @@ def detect_csv(path: Path, header: Header, sample: list[str]) -> tuple[CsvFormat
     if not any(found(nearest)):
         raise InputError(
             f"{path}:{header.line}: no format has these columns (got {', '.join(header.cells)}), "
-            "name them with --columns arrival=…,prompt=…,output=…"
+            "name them with --columns time=…,prompt=…,output=…"
         )
     raise InputError(*_missing(path, header, nearest))
 

@@ -1,0 +1,186 @@
+"""A generator fitted to a trace: arrivals by their dispersion over scales, lengths by their quantiles, with goodness of fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from fleetplan.errors import InputError
+from fleetplan.traffic import arrivals, lengths
+from fleetplan.traffic.facts import counts_per_bin, interarrival_cv
+from fleetplan.traffic.model import Class, Gamma, Hawkes, Lengths, Mmpp, Poisson, Process, Workload
+from fleetplan.traffic.patterns import dispersion
+from fleetplan.traffic.traces.trace import Trace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GOOD_KS = 0.03
+"""A two-parameter family is taken where its Kolmogorov distance from the trace is below this; else quantiles are."""
+WORTH = 0.1
+"""By how much a process with more parameters must lower the RMS error of log dispersion to be taken."""
+_POINTS = (0, 5, 25, 50, 75, 90, 95, 99, 100)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted workload, as a spec would say it, and how well it fits."""
+
+    workload: Workload
+    spec: dict[str, Any]
+    """The class as a scenario's `workload.classes` entry (without promises)."""
+    goodness: dict[str, Any]
+    """Kolmogorov distances of the lengths; for each process tried the RMS error of log dispersion over scales."""
+
+
+def fit(trace: Trace, name: str = "fitted") -> Fit:
+    """A workload of a dozen numbers that stands for a trace.
+
+    The process is that of Poisson, gamma, Hawkes and a two-state MMPP whose index of dispersion over scales is nearest
+    the trace's; one with more parameters must be nearer by `WORTH`. MMPP and Hawkes share IDC(t) = 1 + A·(1 − (1 − e^{−ct})/(ct)); A and c are fitted by least squares of logs, and the
+    MMPP's third number by the share of empty seconds. Raises `InputError` for a trace without a rate.
+    """
+    if trace.arrival_s is None or not trace.span_s or len(trace) < 100:
+        raise InputError(
+            f"{trace.path}: too little to fit (got {len(trace)} timed requests), at least 100 are needed"
+        )
+    process, spec, errors = fit_arrivals(trace.arrival_s)
+    prompt, prompt_spec, prompt_ks = fit_lengths(trace.prompt_tokens)
+    output, output_spec, output_ks = fit_lengths(trace.output_tokens)
+    rho = float(stats.spearmanr(trace.prompt_tokens, trace.output_tokens).statistic)
+    rho = 0.0 if not math.isfinite(rho) else round(min(max(rho, -0.99), 0.99), 3)
+    workload = Workload((Class(name, process, prompt_tokens=prompt, output_tokens=output, correlation=rho),))
+    return Fit(
+        workload,
+        {
+            "name": name,
+            "arrivals": spec,
+            "prompt_tokens": prompt_spec,
+            "output_tokens": output_spec,
+            "correlation": rho,
+        },
+        {
+            "arrivals_log_dispersion_rms": errors,
+            "prompt_tokens_ks": prompt_ks,
+            "output_tokens_ks": output_ks,
+            "rows": len(trace),
+        },
+    )
+
+
+def fit_arrivals(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, float]]:
+    """The process nearest in dispersion, its spec, and the error of every process that was tried."""
+    counts = counts_per_bin(arrival_s, 1.0)
+    rate = _digits(len(arrival_s) / float(arrival_s[-1] - arrival_s[0]))
+    seen = dispersion(counts)
+    cv = interarrival_cv(arrival_s) or 0.0
+    scales, values = np.array(list(seen)), np.array(list(seen.values()))
+    tried: dict[str, tuple[Process, dict[str, Any]]] = {
+        "poisson": (Poisson(rate), {"process": "poisson", "rate": f"{rate} req/s"}),
+        "gamma": (Gamma(rate, _digits(cv)), {"process": "gamma", "rate": f"{rate} req/s", "cv": _digits(cv)}),
+    }
+    if values.size >= 3 and values.max() > 1.1:
+        amount, speed = _curve(scales, values)
+        branching = _digits(1 - 1 / math.sqrt(1 + amount))
+        decay = _digits((1 - branching) / speed)
+        tried["hawkes"] = (
+            Hawkes(rate, branching, decay),
+            {"process": "hawkes", "rate": f"{rate} req/s", "branching": branching, "decay": f"{decay} s"},
+        )
+        mmpp = _mmpp(rate, amount, speed, float((counts == 0).mean()))
+        if mmpp is not None:
+            states = [
+                {"rate": f"{r} req/s", "mean_stay": f"{s} s"}
+                for r, s in zip(mmpp.rates_per_s, mmpp.mean_stay_s, strict=True)
+            ]
+            tried["mmpp"] = (mmpp, {"process": "mmpp", "states": states})
+    errors = {name: _error(process, rate, seen) for name, (process, _) in tried.items()}
+    # In order of their numbers of parameters: more of them must pay.
+    best = "poisson"
+    for name in errors:
+        if errors[name] < errors[best] - WORTH:
+            best = name
+    return (*tried[best], errors)
+
+
+def fit_lengths(tokens: Ints) -> tuple[Lengths, dict[str, Any], float]:
+    """The lengths' law, its spec, and its Kolmogorov distance from the data: lognormal or gamma where near, else quantiles."""
+    mean, sd, largest = float(tokens.mean()), float(tokens.std()), int(tokens.max())
+    if sd == 0:
+        return lengths.lengths("fixed", tokens=int(mean)), int(mean), 0.0  # type: ignore[return-value]
+    tried: list[tuple[float, Lengths, dict[str, Any]]] = []
+    log = np.log(tokens)
+    mu, sigma = float(log.mean()), float(log.std())
+    cvs = {"lognormal": math.sqrt(math.expm1(sigma**2)), "gamma": sd / mean}
+    means = {"lognormal": math.exp(mu + sigma**2 / 2), "gamma": mean}
+    for family, cv in cvs.items():
+        given = {"mean": _digits(means[family]), "cv": _digits(cv), "max": largest}
+        law = lengths.lengths(family, **given)
+        tried.append((_kolmogorov(tokens, law), law, {family: given}))
+    best = min(tried, key=lambda t: t[0])
+    if best[0] > GOOD_KS:
+        points = {f"p{p}": float(_digits(float(np.percentile(tokens, p)))) for p in _POINTS}
+        law = lengths.lengths("quantiles", **points)
+        best = (_kolmogorov(tokens, law), law, {"quantiles": points})
+    return best[1], best[2], best[0]
+
+
+def _curve(scales: Floats, seen: Floats) -> tuple[float, float]:
+    """(A, c) of the dispersion curve, by least squares of logs."""
+
+    def off(x: Floats) -> Floats:
+        a, c = np.exp(x)
+        return np.asarray(
+            np.log1p(a * (1 + np.expm1(-c * scales) / (c * scales))) - np.log(np.maximum(seen, 1e-3))
+        )
+
+    start = np.log([max(float(seen.max()) - 1, 0.1), 3 / float(scales.max())])
+    found = optimize.least_squares(off, start, bounds=(np.log([1e-3, 1e-4]), np.log([1e5, 1e2]))).x
+    return float(np.exp(found[0])), float(np.exp(found[1]))
+
+
+def _mmpp(rate: float, amount: float, speed: float, empty: float) -> Mmpp | None:
+    """The two-state MMPP of this mean, dispersion curve and share of empty seconds; None where no busy share gives it."""
+
+    def of(busy: float) -> tuple[float, float]:
+        gap = math.sqrt(amount * speed * rate / (2 * busy * (1 - busy)))
+        return rate + (1 - busy) * gap, rate - busy * gap
+
+    # The quiet state's rate stays above 0 while busy/(1 - busy) ≤ 2·rate/(A·c).
+    most = 1 / (1 + amount * speed / (2 * rate))
+    grid = np.linspace(0.005, most * (1 - 1e-9), 400)
+    off = [busy * math.exp(-of(busy)[0]) + (1 - busy) * math.exp(-of(busy)[1]) - empty for busy in grid]
+    if not len(grid) or most <= 0.005:
+        return None
+    busy = float(grid[int(np.abs(off).argmin())])
+    high, low = of(busy)
+    stays = (1 / (speed * (1 - busy)), 1 / (speed * busy))
+    return Mmpp((_digits(high), _digits(max(low, 0.0))), (_digits(stays[0]), _digits(stays[1])))
+
+
+def _error(process: Process, rate: float, seen: dict[float, float]) -> float:
+    """RMS difference of log dispersion between a long run of the process and the trace."""
+    time = arrivals.times_s(process, max(20_000.0, 2e5 / rate), 1.0, np.random.SeedSequence(20))
+    counts = np.bincount(time.astype(np.int64))
+    mine = dispersion(counts, tuple(seen))
+    return float(
+        np.sqrt(np.mean([(math.log(max(mine[s], 1e-3)) - math.log(max(seen[s], 1e-3))) ** 2 for s in seen]))
+    )
+
+
+def _kolmogorov(tokens: Ints, law: Lengths) -> float:
+    drawn = lengths.draw(law, (np.arange(20_000) + 0.5) / 20_000)
+    at = np.unique(tokens)
+    mine = np.searchsorted(np.sort(drawn), at, side="right") / len(drawn)
+    seen = np.searchsorted(np.sort(tokens), at, side="right") / len(tokens)
+    return float(np.abs(mine - seen).max())
+
+
+def _digits(x: float) -> float:
+    """Four significant digits: what a person would type."""
+    return float(f"{x:.4g}")
