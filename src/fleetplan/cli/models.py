@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -15,7 +16,7 @@ def command(as_json: bool) -> None:
 
     from fleetplan.catalog import models
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": m.name,
             "family": m.architecture.family,
