@@ -23,6 +23,7 @@ _SCALES = {
     "B": ((2.0**30, "GiB"), (2.0**20, "MiB")),
 }
 _HEIGHT = 280
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 
 def scale_of(values: Sequence[float | None], base: str = "s") -> tuple[float, str]:
@@ -169,7 +170,7 @@ def step_terms(rows: Sequence[Row]) -> Spec:
             strokeDash=alt.StrokeDash(
                 "term:N",
                 title=None,
-                scale=alt.Scale(domain=labels, range=[[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]),
+                scale=alt.Scale(domain=labels, range=_DASHES),
             ),
             tooltip=[
                 alt.Tooltip("term:N"),
@@ -246,7 +247,12 @@ def over_time(rows: Sequence[Row], title: str, kinds: Sequence[str]) -> Spec:
                 sort=list(kinds),
                 scale=alt.Scale(domain=list(kinds), range=list(SERIES[: len(kinds)])),
             ),
-            strokeDash=alt.StrokeDash("series:N", title=None, sort=list(kinds)),
+            strokeDash=alt.StrokeDash(
+                "series:N",
+                title=None,
+                sort=list(kinds),
+                scale=alt.Scale(domain=list(kinds), range=_DASHES[: len(kinds)]),
+            ),
             tooltip=[
                 alt.Tooltip("series:N"),
                 alt.Tooltip("time_s:Q", title="s", format=".4~g"),
@@ -293,13 +299,18 @@ def lines(
     series_title: str | None = None,
     *,
     log_x: bool = False,
+    whole_x: bool = False,
     zero: bool = True,
     level: tuple[float, str] | None = None,
     percent: bool = False,
 ) -> Spec:
-    """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height."""
+    """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height, `whole_x` ticks at each x."""
     kinds = list(dict.fromkeys(str(row["series"]) for row in rows))
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(type="log" if log_x else "linear", nice=False))
+    x = alt.X(
+        "x:Q", title=x_title, scale=alt.Scale(type="log" if log_x else "linear", nice=False, zero=False)
+    )
+    if whole_x:
+        x = x.axis(values=_thinned(sorted({row["x"] for row in rows})), format=",d")
     axis = alt.Axis(format="%") if percent else alt.Axis()
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=axis)
     chart = (
@@ -391,7 +402,7 @@ def _batch_axis(rows: Sequence[Row]) -> alt.X:
     )
 
 
-def _thinned(counts: Sequence[int], most: int = 12) -> list[int]:
+def _thinned(counts: Sequence[float], most: int = 12) -> list[float]:
     return list(counts[:: -(-len(counts) // most)])
 
 

@@ -283,7 +283,7 @@ def _infeasible(store: Store, scenario: str, decision: Row, title: str, subtitle
         title=title,
         subtitle=subtitle,
         feasible=False,
-        verdict="Infeasible: no fleet of this scenario's candidates keeps every promise.",
+        verdict="No fleet of this scenario's candidates keeps every promise.",
         gpus="",
         kind="",
         equation="",

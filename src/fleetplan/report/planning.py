@@ -19,9 +19,10 @@ def alternatives(store: Store, scenario: str) -> Section:
     if not candidates:
         return Section("alternatives", title, "", [Missing("No candidates are in the store.")])
     labels = {row["candidate_id"]: row["label"] for row in candidates}
+    source = plans_table(store)
     plans = [
         {"label": labels.get(row["candidate_id"], row["candidate_id"]), **row}
-        for row in store.table("plans", scenario, order="ALL")
+        for row in store.table(source, scenario, order="ALL")
     ]
     counted = sorted(
         (row for row in plans if row.get("gpus") is not None and row.get("cost_usd_per_hour") is not None),
@@ -34,11 +35,11 @@ def alternatives(store: Store, scenario: str) -> Section:
     if counted:
         blocks.append(
             table(
-                "plans",
+                source,
                 counted,
                 "Plans by cost, cheapest first",
                 drop=("scenario", "candidate_id"),
-                query=query("plans", scenario),
+                query=query(source, scenario),
                 marked=_where(counted, decision["candidate_id"]),
             )
         )
@@ -51,6 +52,12 @@ def alternatives(store: Store, scenario: str) -> Section:
     return Section(
         "alternatives", title, some if out else f"{len(candidates)} candidates, all of which can run.", blocks
     )
+
+
+def plans_table(store: Store) -> str:
+    """The table that holds one row a candidate with what became of it; its name differs by version of the store."""
+    names = ("plans", "options", "alternatives", "runner_ups")
+    return next((name for name in names if store.has(name, "candidate_id", "cost_usd_per_hour")), names[0])
 
 
 def levers(store: Store, scenario: str) -> Section:
@@ -117,7 +124,9 @@ def uncertainty(store: Store, scenario: str) -> Section:
         + ", ".join(f"{units.share(row['probability_holds'])} at {row['replicas']}" for row in rows[:10])
         + "."
     )
-    chart = charts.lines(points, "replicas that serve", "probability of keeping every promise", percent=True)
+    chart = charts.lines(
+        points, "replicas that serve", "probability of keeping every promise", percent=True, whole_x=True
+    )
     behind = table(
         "uncertainty", rows, "Probability by count", drop=("scenario",), query=query("uncertainty", scenario)
     )

@@ -16,8 +16,12 @@ from fleetplan.report.traffic import assumptions, over_time, traffic
 
 def sections(store: Store, scenario: str) -> list[Section]:
     """All sections of a scenario's page, in the order in which they are read."""
-    made = [make(store, scenario) for make in _SECTIONS]
-    return [section for section in made if section.blocks]
+    made = [section for make in _SECTIONS if (section := make(store, scenario)).blocks]
+    shown = [section for section in made if not all(isinstance(block, Missing) for block in section.blocks)]
+    unsaid = [block for section in made if section not in shown for block in section.blocks]
+    if unsaid:
+        shown.append(Section("missing", "What this version does not hold", "", unsaid))
+    return shown
 
 
 def proof(store: Store, scenario: str) -> Section:
@@ -25,6 +29,15 @@ def proof(store: Store, scenario: str) -> Section:
     decision = decision_of(store, scenario)
     rows = evidence_of(store, scenario, decision["candidate_id"])
     blocks: list[Block] = []
+    if decision["candidate_id"] is None and (tried := store.table("evidence", scenario)):
+        said = table(
+            "evidence",
+            tried,
+            "What was simulated before giving up",
+            drop=("scenario",),
+            query=query("evidence", scenario),
+        )
+        return Section("proof", "How near the candidates came", "No candidate keeps every promise.", [said])
     named: dict[str, list[Row]] = {}
     for row in rows:
         named.setdefault(promises.name(row), []).append(row)
@@ -103,6 +116,7 @@ def load(store: Store, scenario: str) -> Section:
                     "requests that meet all promises",
                     "class",
                     percent=True,
+                    whole_x=True,
                     zero=False,
                 ),
                 "Share of requests that meet all of their promises: "

@@ -29,7 +29,13 @@ def queueing(store: Store, scenario: str) -> Section:
             Figure(
                 "queueing",
                 "Mean wait by closed forms",
-                charts.lines(points, "replicas that serve", f"mean wait before service ({unit})", "formula"),
+                charts.lines(
+                    points,
+                    "replicas that serve",
+                    f"mean wait before service ({unit})",
+                    "formula",
+                    whole_x=True,
+                ),
                 "Mean wait before service by number of replicas: "
                 + "; ".join(
                     f"{row['formula']} at {row['replicas']}: {units.seconds(row['wait_mean_s'])}"
@@ -101,6 +107,7 @@ def speculation(store: Store, scenario: str) -> Section:
         "speed-up (ratio)",
         "drafts",
         log_x=True,
+        whole_x=True,
         level=(1.0, "no gain"),
     )
     return Section(
