@@ -1,4 +1,4 @@
-"""Tables of the stage `queueing`: closed forms beside the simulations."""
+"""Tables of the stage `queueing`: closed forms beside the simulations, their error, and the goodput curve."""
 
 from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, number, text
 
@@ -11,7 +11,9 @@ QUEUEING = Table(
         CANDIDATE,
         integer("replicas", "replicas that serve"),
         text("formula", "queueing model, e.g. mmc"),
-        number("arrival_rate_requests_per_s", "requests per second", "request/s"),
+        number(
+            "arrival_rate_requests_per_s", "requests per second that one queue of the model gets", "request/s"
+        ),
         number("service_s", "mean service time of one server", "s"),
         integer("servers", "servers of the model"),
         number("utilisation", "offered load per server"),
@@ -23,9 +25,71 @@ QUEUEING = Table(
             "s",
             nullable=True,
         ),
+        number(
+            "ttft_mean_s",
+            "mean time to first token; null: unstable, or not of this model",
+            "s",
+            nullable=True,
+        ),
+        number("ttft_p99_s", "99th percentile of it; null as above", "s", nullable=True),
+        number("tpot_mean_s", "mean time per output token; null as above", "s", nullable=True),
+        text("method", "exact, or the name of the approximation"),
         text("note", "why a value is null", nullable=True),
     ),
     ("scenario", "candidate_id", "replicas", "formula"),
 )
 
-TABLES = (QUEUEING,)
+CHAIN_ERRORS = Table(
+    "chain_errors",
+    "queueing",
+    "Continuous batching as a birth–death chain against the engine, by load, for one candidate under Poisson arrivals",
+    (
+        SCENARIO,
+        CANDIDATE,
+        number("utilisation", "arrival rate over the rate of a full batch"),
+        integer("requests", "requests simulated", "request"),
+        number("ttft_mean_s", "mean time to first token by the chain", "s"),
+        number("ttft_simulated_s", "the same by the engine", "s"),
+        number("ttft_standard_error_s", "standard error of the simulated mean", "s"),
+        number("tpot_mean_s", "mean time per output token by the chain; null: one token", "s", nullable=True),
+        number("tpot_simulated_s", "the same by the engine", "s", nullable=True),
+        number("ttft_error", "relative error of the chain's TTFT"),
+        number("tpot_error", "relative error of the chain's TPOT", nullable=True),
+    ),
+    ("scenario", "candidate_id", "utilisation"),
+)
+
+GOODPUT = Table(
+    "goodput",
+    "queueing",
+    "One replica at one load, by the cap on its batch: where the promise breaks, and throughput against interactivity",
+    (
+        SCENARIO,
+        CANDIDATE,
+        integer("batch_cap", "most sequences in a step"),
+        number("arrival_rate_requests_per_s", "requests per second", "request/s"),
+        number(
+            "ttft_p99_s", "99th percentile of the time to first token; null: unbounded", "s", nullable=True
+        ),
+        number(
+            "tpot_p99_s",
+            "99th percentile of the time per output token; null: no such request",
+            "s",
+            nullable=True,
+        ),
+        number("throughput_tokens_per_s", "output tokens per second", "token/s"),
+        number(
+            "user_tokens_per_s",
+            "interactivity: tokens per second of one user, 1/TPOT",
+            "token/s",
+            nullable=True,
+        ),
+        number("attainment", "share of requests that meet their promises"),
+        number("goodput_requests_per_s", "rate of those requests", "request/s"),
+        flag("stable", "whether the queue did not grow through the run"),
+        flag("pareto", "whether no other cap is better in both throughput and interactivity"),
+    ),
+    ("scenario", "candidate_id", "batch_cap"),
+)
+
+TABLES = (QUEUEING, CHAIN_ERRORS, GOODPUT)
