@@ -70,14 +70,14 @@ class StepTime:
         """
         n = np.asarray(tokens, dtype=np.int64)
         b = np.asarray(sequences, dtype=np.float64)
-        hidden = self._at(self.overhead_s, self.overhead_slope_s, n)
+        hidden = self.at(self.overhead_s, self.overhead_slope_s, n)
         compute = (
-            self._at(self.compute_s, self.compute_slope_s, n)
+            self.at(self.compute_s, self.compute_slope_s, n)
             + self.pair_s * np.asarray(pairs)
             + self.window_pair_s * np.asarray(window_pairs)
         )
         memory = (
-            self._at(self.memory_s, self.memory_slope_s, n)
+            self.at(self.memory_s, self.memory_slope_s, n)
             + self.kv_token_s * np.asarray(kv_tokens)
             + self.window_kv_token_s * np.asarray(window_kv_tokens)
             + self.state_s * b
@@ -86,7 +86,8 @@ class StepTime:
             hidden + self.sequence_s * b + self.decode_s * np.asarray(decoding) + np.maximum(compute, memory)
         )
 
-    def _at(self, vector: Floats, slope: float, n: NDArray[np.int64]) -> Floats:
+    def at(self, vector: Floats, slope: float, n: NDArray[np.int64]) -> Floats:
+        """A vector of the form at n tokens, going on with its slope beyond its end."""
         last = len(vector) - 1
         if n.size and n.min() < 1:
             raise ValueError(f"a step has at least one token (got {n.min()})")

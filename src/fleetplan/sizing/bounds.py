@@ -88,9 +88,9 @@ def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
     """
     n = np.arange(1, min(most_tokens, max(step.max_tokens, 2)) + 1)
     n = np.unique(np.append(n, most_tokens)) if not np.isnan(step.compute_slope_s) else n
-    overhead = step._at(step.overhead_s, step.overhead_slope_s, n)
-    compute = float(((overhead + step._at(step.compute_s, step.compute_slope_s, n)) / n).min())
-    memory = float(((overhead + step._at(step.memory_s, step.memory_slope_s, n)) / n).min())
+    overhead = step.at(step.overhead_s, step.overhead_slope_s, n)
+    compute = float(((overhead + step.at(step.compute_s, step.compute_slope_s, n)) / n).min())
+    memory = float(((overhead + step.at(step.memory_s, step.memory_slope_s, n)) / n).min())
     prompt = requests.prompt_tokens.astype(np.float64)
     output = requests.output_tokens.astype(np.float64)
     gaps = output - 1

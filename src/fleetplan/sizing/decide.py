@@ -152,7 +152,9 @@ def decide(
             continue
         price = sheet.of(built.candidate.gpu)
         if price is None:
-            options.append(Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}"))
+            options.append(
+                Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}")
+            )
             continue
         assert built.step is not None
         assert built.config is not None
@@ -163,7 +165,9 @@ def decide(
             continue
         most_tokens = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
         work = bounds.least_work_s(mix, built.step, most_tokens)
-        lower = max(ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1)
+        lower = max(
+            ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
+        )
         cost = _fleet(built, subject, lower, price.median).usd_per_hour
         open_.append((cost, built.candidate.candidate_id, built, lower, price.median))
     open_.sort(key=lambda item: item[:2])
@@ -172,12 +176,18 @@ def decide(
     for cost, identity, built, lower, usd in open_:
         ceiling = sorted(o.fleet.usd_per_hour for o in found if o.fleet)[1] if len(found) > 1 else None
         if prune and ceiling is not None and cost > ceiling:
-            reason = f"at least {lower} replicas by its bounds, {cost:.2f} USD/h, dearer than two fleets that hold"
-            options.append(Option(built, "pruned", reason, fleet=_fleet(built, subject, lower, usd), lower_bound=lower))
+            reason = (
+                f"at least {lower} replicas by its bounds, {cost:.2f} USD/h, dearer than two fleets that hold"
+            )
+            options.append(
+                Option(built, "pruned", reason, fleet=_fleet(built, subject, lower, usd), lower_bound=lower)
+            )
             continue
         sustainable = known[identity] = rate_of(built)
         if sustainable <= 0:
-            options.append(Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower))
+            options.append(
+                Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)
+            )
             continue
         start = max(ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation), lower)
         most = policy.max_replicas
@@ -194,15 +204,19 @@ def decide(
                 )
             )
             continue
-        search = least_count(lambda n: verdict_at(built, subject, sustainable, n), start, most)  # noqa: B023
+        search = least_count(functools.partial(verdict_at, built, subject, sustainable), start, most)
         if search.replicas is None:
             status, reason = _over(most + 1, most, policy.max_replicas)
             if status == "infeasible":
                 reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
-            options.append(Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable))
+            options.append(
+                Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable)
+            )
             continue
         if search.replicas > 1 and search.replicas - 1 not in search.verdicts:
-            search.verdicts[search.replicas - 1] = verdict_at(built, subject, sustainable, search.replicas - 1)
+            search.verdicts[search.replicas - 1] = verdict_at(
+                built, subject, sustainable, search.replicas - 1
+            )
         found.append(
             Option(
                 built, "dearer", "", search, _fleet(built, subject, search.replicas, usd), start, sustainable
@@ -213,7 +227,9 @@ def decide(
         return Decision(subject, None, (*options,), sheet, known)
     best = ranked[0]
     assert best.fleet is not None
-    chosen = Option(best.machine, "chosen", "", best.found, best.fleet, best.lower_bound, best.sustainable_per_s)
+    chosen = Option(
+        best.machine, "chosen", "", best.found, best.fleet, best.lower_bound, best.sustainable_per_s
+    )
     others = [
         Option(
             o.machine,
@@ -261,8 +277,8 @@ def resource_bound(built: Machine) -> str:
     context = built.memory.mean_tokens or 1
     read = batch * context
     full = min(max(batch, 1), config.max_num_batched_tokens)
-    compute = float(step._at(step.compute_s, step.compute_slope_s, np.array([full]))[0]) + step.pair_s * read
-    memory = float(step._at(step.memory_s, step.memory_slope_s, np.array([full]))[0]) + step.kv_token_s * read
+    compute = float(step.at(step.compute_s, step.compute_slope_s, np.array([full]))[0]) + step.pair_s * read
+    memory = float(step.at(step.memory_s, step.memory_slope_s, np.array([full]))[0]) + step.kv_token_s * read
     if batch < config.max_num_seqs and memory > compute:
         return "KV memory"
     return "compute" if compute >= memory else "bandwidth"

@@ -77,9 +77,13 @@ def machine(
     if not made.fits:
         return Machine(candidate, made, None, None, made.verdict)
     if candidate.pipeline_parallel > 1:
-        return Machine(candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP")
+        return Machine(
+            candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP"
+        )
     if candidate.speculation != "none":
-        return Machine(candidate, made, None, None, "speculation is not simulated in a fleet; see the stage speculation")
+        return Machine(
+            candidate, made, None, None, "speculation is not simulated in a fleet; see the stage speculation"
+        )
     config = EngineConfig(
         candidate.scheduler,
         candidate.max_num_seqs,

@@ -104,6 +104,8 @@ class Verdict:
     """The traffic is one recording, so that the verdict has no sampling noise."""
     preemptions_per_request: float
     output_tokens_per_s: float
+    latencies_s: dict[str, float | None]
+    """Nearest-rank percentiles over all classes, by name (`ttft_p99_s`), of the first replication; None: unbounded."""
 
     @property
     def within_cap(self) -> bool:
@@ -134,7 +136,8 @@ class Verdict:
         elif not self.stable:
             found.append("queue grows")
         missed = sorted(
-            (o for o in self.outcomes if not o.holds), key=lambda o: (1 - o.met_share) / (1 - o.limit.share + 1e-12)
+            (o for o in self.outcomes if not o.holds),
+            key=lambda o: (1 - o.met_share) / (1 - o.limit.share + 1e-12),
         )
         found.extend(outcome.limit.name for outcome in reversed(missed))
         return tuple(found)
@@ -184,7 +187,9 @@ def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
         half = float(stats.t.ppf(0.5 + level / 2, len(shares) - 1)) * error
         low, high = share - half, share + half
     value = _percentile(samples, limit.share)
-    return Outcome(limit, count, share, low, high, value if value is not None and math.isfinite(value) else None)
+    return Outcome(
+        limit, count, share, low, high, value if value is not None and math.isfinite(value) else None
+    )
 
 
 def judge(
@@ -210,10 +215,12 @@ def judge(
     stable: list[bool] = []
     preemptions, requests, rates = 0, 0, []
     verdict = None
+    latencies: dict[str, float | None] = {}
     for replication in range(1 if exact else most):
         result, warmup_s = run(replication)
         for kept, limit in zip(samples, limits, strict=True):
             kept.append(sample(result, limit, warmup_s))
+        latencies = latencies or _latencies(result, warmup_s)
         stable.append(result.stability(warmup_s).stable)
         preemptions += int(result.preemptions.sum())
         requests += len(result.requests)
@@ -231,11 +238,24 @@ def judge(
             exact,
             preemptions / max(requests, 1),
             float(np.mean(rates)),
+            latencies,
         )
         if verdict.decided:
             break
     assert verdict is not None
     return verdict
+
+
+def _latencies(result: Result, warmup_s: float) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    counted = result.arrival_s >= warmup_s
+    for metric, percents in (("ttft", (50, 95, 99)), ("tpot", (50, 95, 99)), ("e2e", (50, 99))):
+        values = getattr(result, f"{metric}_s")[counted]
+        values = values[~np.isnan(values)]
+        for percent in percents:
+            value = nearest_rank(values, percent)
+            found[f"{metric}_p{percent}_s"] = value if value is not None and math.isfinite(value) else None
+    return found
 
 
 def _percentile(samples: Sequence[Sample], share: float) -> float | None:

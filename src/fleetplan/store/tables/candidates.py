@@ -1,6 +1,6 @@
 """Tables of the stage `candidates`: the grid of a scenario and what fits."""
 
-from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, text
+from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, number, text
 
 CANDIDATES = Table(
     "candidates",
@@ -18,6 +18,7 @@ CANDIDATES = Table(
         integer("expert_parallel", "expert-parallel degree"),
         text("weights", "weight precision scheme"),
         text("kv_cache", "KV cache precision"),
+        text("engine", "serving engine"),
         text("scheduler", "scheduling policy"),
         integer("max_num_seqs", "most sequences in a step"),
         integer("max_num_batched_tokens", "token budget of a step", "token", nullable=True),
@@ -25,9 +26,43 @@ CANDIDATES = Table(
         flag("fits", "whether weights and at least one request's KV cache fit in memory"),
         text("reason", "why it cannot run; null if it can", nullable=True),
         integer("usable_bytes", "memory of one GPU that the driver reports as usable", "byte"),
-        integer("weights_bytes", "weights on the fullest GPU", "byte"),
-        integer("left_bytes", "left for the KV cache on one GPU; negative: short by so much", "byte"),
-        integer("kv_blocks", "KV cache blocks of one replica; null if it cannot run", "block", nullable=True),
+        integer(
+            "weights_bytes",
+            "weights on the fullest GPU; null: the layout itself cannot be",
+            "byte",
+            nullable=True,
+        ),
+        integer(
+            "other_bytes",
+            "what the engine takes besides: activations, runtime, graphs, draft, adapters",
+            "byte",
+            nullable=True,
+        ),
+        integer(
+            "left_bytes",
+            "left for the KV cache on one GPU; negative: short by so much",
+            "byte",
+            nullable=True,
+        ),
+        number(
+            "kv_bytes_per_token",
+            "KV cache of one token of a short sequence on one GPU",
+            "byte/token",
+            nullable=True,
+        ),
+        integer("kv_blocks", "KV cache blocks of one engine; null if it cannot run", "block", nullable=True),
+        integer(
+            "longest_request_tokens",
+            "longest request of the traffic, which must fit whole",
+            "token",
+            nullable=True,
+        ),
+        integer(
+            "concurrent_requests",
+            "requests of mean length that one replica holds at once",
+            "request",
+            nullable=True,
+        ),
     ),
     ("scenario", "candidate_id"),
 )

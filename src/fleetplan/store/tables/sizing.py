@@ -1,6 +1,84 @@
-"""Tables of the stage `sizing`: the decision, with its evidence."""
+"""Tables of the stage `sizing`: the decision, with its evidence, the other plans, and what all of it assumed."""
 
 from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, number, text
+
+MONEY = (
+    number("cost_usd_per_hour", "cost of the fleet", "USD/h", nullable=True),
+    number("cost_usd_per_month", "cost of the fleet in a twelfth of a year", "USD/month", nullable=True),
+    number("cost_usd_per_year", "cost of the fleet in 365.25 days", "USD/year", nullable=True),
+    number(
+        "cost_usd_per_million_output_tokens",
+        "cost of the fleet over the output tokens that it serves at the planned traffic",
+        "USD/1M tokens",
+        nullable=True,
+    ),
+    number(
+        "cost_usd_per_million_tokens",
+        "cost of the fleet over all tokens, prompt and output, at the planned traffic",
+        "USD/1M tokens",
+        nullable=True,
+    ),
+    number(
+        "cost_usd_per_request",
+        "cost of the fleet over the requests that it serves",
+        "USD/request",
+        nullable=True,
+    ),
+)
+LATENCIES = (
+    number("ttft_p50_s", "median time to first token at this count; null: unbounded", "s", nullable=True),
+    number("ttft_p99_s", "99th percentile of time to first token; null: unbounded", "s", nullable=True),
+    number("tpot_p50_s", "median time per output token; null: unbounded", "s", nullable=True),
+    number("tpot_p95_s", "95th percentile of time per output token; null: unbounded", "s", nullable=True),
+)
+
+SCENARIOS = Table(
+    "scenarios",
+    "sizing",
+    "One row a scenario: what it asks",
+    (
+        SCENARIO,
+        text("title", "its title"),
+        text("model", "the model that is served"),
+        text("traffic", "the traffic in words"),
+        text("step_time", "the model of a step's time in words"),
+        text("prices", "the price list, its date and its source"),
+    ),
+    ("scenario",),
+)
+
+SETTINGS = Table(
+    "settings",
+    "sizing",
+    "Every setting of a scenario's meaning, defaults included",
+    (SCENARIO, text("path", "dotted path in the spec"), text("value", "its value in SI units, as JSON")),
+    ("scenario", "path"),
+)
+
+WORKLOADS = Table(
+    "workloads",
+    "sizing",
+    "Facts of the traffic as simulated, by class",
+    (
+        SCENARIO,
+        text("class", "class of requests; * for all"),
+        number("mean_requests_per_s", "mean rate of requests", "request/s"),
+        number("peak_minute_requests_per_s", "rate of the fullest minute", "request/s"),
+        number("interarrival_cv", "coefficient of variation of the gaps between arrivals", nullable=True),
+        number("prompt_mean_tokens", "mean prompt length", "token"),
+        number("prompt_p50_tokens", "median prompt length", "token"),
+        number("prompt_p95_tokens", "95th percentile of prompt length", "token"),
+        number("prompt_p99_tokens", "99th percentile of prompt length", "token"),
+        number("output_mean_tokens", "mean output length", "token"),
+        number("output_p50_tokens", "median output length", "token"),
+        number("output_p95_tokens", "95th percentile of output length", "token"),
+        number("output_p99_tokens", "99th percentile of output length", "token"),
+        number("length_correlation", "Pearson correlation of prompt and output length", nullable=True),
+        integer("simulated_requests", "requests of one replication", "request"),
+        number("simulated_s", "simulated time of one replication", "s"),
+    ),
+    ("scenario", "class"),
+)
 
 DECISIONS = Table(
     "decisions",
@@ -11,26 +89,50 @@ DECISIONS = Table(
         text("candidate_id", "the chosen candidate; null if none will do", nullable=True),
         text("verdict", "feasible or infeasible"),
         text("reason", "why it is infeasible; null if feasible", nullable=True),
+        text(
+            "nearest_change",
+            "the nearest change that would make it feasible; null if feasible",
+            nullable=True,
+        ),
         text("gpu", "catalogue name of the GPU", nullable=True),
         integer("replicas", "replicas that serve", nullable=True),
         integer("spare_replicas", "replicas on top that stand by", nullable=True),
         integer("gpus_per_replica", "GPUs that one replica takes", "GPU", nullable=True),
         integer(
             "gpus",
-            "GPUs to buy: (replicas + spares) × GPUs per replica, rounded up to nodes",
+            "GPUs to buy: (replicas + spares) × GPUs per replica, rounded up to what can be bought",
             "GPU",
             nullable=True,
         ),
         number("utilisation", "offered rate over sustainable rate", nullable=True),
-        number("cost_usd_per_hour", "cost of the fleet", "USD/h", nullable=True),
-        number("cost_usd_per_month", "cost of the fleet", "USD/month", nullable=True),
+        number("max_utilisation", "cap on it"),
         number(
-            "cost_usd_per_million_output_tokens",
-            "cost of the fleet over the output tokens that it serves at the planned traffic",
-            "USD/1M tokens",
+            "sustainable_requests_per_s",
+            "saturated rate of the serving replicas, by simulation",
+            "request/s",
             nullable=True,
         ),
-        text("binding_limit", "the limit that binds, e.g. TTFT p99 of class chat", nullable=True),
+        *MONEY,
+        text(
+            "binding_limit",
+            "the limit that binds, e.g. TTFT p99 of chat, KV memory, utilisation cap",
+            nullable=True,
+        ),
+        text("binding_reason", "what happens with one replica fewer, in words", nullable=True),
+        integer(
+            "lower_bound_replicas", "least count by the saturated rate and the utilisation cap", nullable=True
+        ),
+        integer("replications", "independent simulations behind the verdict", nullable=True),
+        number("confidence", "level of the test of each promise"),
+        flag("decided", "whether sampling noise is excluded at that level", nullable=True),
+        integer("replicas_low", "lower end of the interval of the count", nullable=True),
+        integer("replicas_high", "upper end of the interval of the count", nullable=True),
+        number("interval_level", "level of that interval", nullable=True),
+        number(
+            "probability_holds",
+            "probability that the decided count keeps every promise, over what is not known",
+            nullable=True,
+        ),
     ),
     ("scenario",),
 )
@@ -44,13 +146,101 @@ EVIDENCE = Table(
         CANDIDATE,
         integer("replicas", "replicas that serve"),
         text("class", "class of requests"),
-        text("metric", "ttft, tpot, itl or e2e"),
-        number("percentile", "percentile of the promise, 0 to 100"),
-        number("limit_s", "the promise", "s"),
-        number("simulated_s", "the simulated value; null: unbounded", "s", nullable=True),
+        text("metric", "ttft, tpot, itl, e2e, attainment, or utilisation"),
+        number("percentile", "percentile of the promise, 0 to 100; of the utilisation cap 100"),
+        number("limit_s", "the promise; null: it is no single time", "s", nullable=True),
+        number("simulated_s", "the simulated value; null: unbounded, or no single time", "s", nullable=True),
+        number("promised_share", "share of the requests that must meet it"),
+        number("met_share", "share that met it, by simulation"),
+        number("low_share", "lower end of the interval of that share", nullable=True),
+        number("high_share", "upper end of the interval of that share", nullable=True),
         flag("holds", "whether the promise is kept"),
+        flag("decided", "whether sampling noise is excluded at the stated level"),
+        integer("requests", "requests judged", "request"),
+        integer("replications", "independent simulations"),
+        number("utilisation", "offered rate over sustainable rate at this count"),
     ),
     ("scenario", "candidate_id", "replicas", "class", "metric", "percentile"),
 )
 
-TABLES = (DECISIONS, EVIDENCE)
+PLANS = Table(
+    "plans",
+    "sizing",
+    "What became of every candidate: its least count and cost, or the reason why it was not sized",
+    (
+        SCENARIO,
+        CANDIDATE,
+        text("status", "chosen, dearer, pruned, infeasible or cannot run"),
+        text("reason", "why it was not chosen; null for the chosen one", nullable=True),
+        integer("replicas", "least count that keeps every promise; null: not sized", nullable=True),
+        integer("gpus_per_replica", "GPUs that one replica takes", "GPU"),
+        integer("gpus", "GPUs to buy; null: not sized", "GPU", nullable=True),
+        integer("lower_bound_replicas", "least count by its bounds", nullable=True),
+        number(
+            "sustainable_requests_per_s",
+            "saturated rate of one replica, by simulation",
+            "request/s",
+            nullable=True,
+        ),
+        number("utilisation", "offered rate over sustainable rate at the count", nullable=True),
+        *MONEY,
+        *LATENCIES,
+        flag(
+            "on_frontier",
+            "no other sized plan is both cheaper and faster (TTFT p99 and TPOT p95)",
+            nullable=True,
+        ),
+    ),
+    ("scenario", "candidate_id"),
+)
+
+TIMESERIES = Table(
+    "timeseries",
+    "sizing",
+    "State over time of the decided candidate, at the decided count and at one replica fewer",
+    (
+        SCENARIO,
+        CANDIDATE,
+        integer("replicas", "replicas that serve"),
+        number("time_s", "time from the start of the simulation", "s"),
+        number("waiting_requests", "requests that have arrived and wait for their first step", "request"),
+        number("running_requests", "requests in a batch", "request"),
+    ),
+    ("scenario", "candidate_id", "replicas", "time_s"),
+)
+
+LEVERS = Table(
+    "levers",
+    "sizing",
+    "What one change would buy, each by a plan made anew",
+    (
+        SCENARIO,
+        text("lever", "kind of the change"),
+        text("change", "the change in words"),
+        text("verdict", "feasible or infeasible with it"),
+        text("gpu", "GPU of the new plan", nullable=True),
+        integer("replicas", "replicas of the new plan", nullable=True),
+        integer("gpus", "GPUs of the new plan", "GPU", nullable=True),
+        integer("saved_gpus", "GPUs fewer than today; negative: more", "GPU", nullable=True),
+        number("cost_usd_per_hour", "cost of the new plan", "USD/h", nullable=True),
+        number("saved_usd_per_hour", "USD/h less than today; negative: more", "USD/h", nullable=True),
+        text("note", "why it is infeasible, or what the plan became", nullable=True),
+    ),
+    ("scenario", "lever", "change"),
+)
+
+UNCERTAINTY = Table(
+    "uncertainty",
+    "sizing",
+    "How probable each count of the chosen candidate is to keep every promise, over what is not known",
+    (
+        SCENARIO,
+        integer("replicas", "replicas that serve"),
+        number("probability_needed", "probability that this is the least count"),
+        number("probability_holds", "probability that this count keeps every promise"),
+        integer("draws", "Monte Carlo draws"),
+    ),
+    ("scenario", "replicas"),
+)
+
+TABLES = (SCENARIOS, SETTINGS, WORKLOADS, DECISIONS, EVIDENCE, PLANS, TIMESERIES, LEVERS, UNCERTAINTY)

@@ -1,0 +1,5 @@
+"""`fleetplan batching`: simulations of every candidate that can run, by load."""
+
+from fleetplan.cli.stage import stage_command
+
+command = stage_command("batching")

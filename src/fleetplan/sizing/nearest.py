@@ -1,0 +1,78 @@
+"""Why nothing will do, and the nearest change that would: said in words, never as a number of GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetplan.sizing import bounds
+from fleetplan.sizing.decide import Decision, Option
+
+
+def nearest_change(decision: Decision) -> tuple[str, str]:
+    """(reason, nearest change) of a decision without a chosen option."""
+    options = decision.options
+    hopeless = [
+        o
+        for o in options
+        if o.status == "infeasible" and o.machine.step is not None and o.lower_bound is None
+    ]
+    capped = [o for o in options if o.status == "infeasible" and o.lower_bound is not None]
+    if capped:
+        least = min(capped, key=lambda o: o.lower_bound or 0)
+        return (
+            f"no candidate keeps every promise within max_replicas; {least.machine.candidate.label}: {least.reason}",
+            f"raise policy.max_replicas to at least {least.lower_bound}, or lower the rate",
+        )
+    if hopeless:
+        return _relaxed(decision, hopeless)
+    reasons = dict.fromkeys(o.reason for o in options)
+    why = next(iter(reasons), "the grid is empty")
+    unfit = [o for o in options if o.machine.memory is not None and not o.machine.memory.fits]
+    if unfit:
+        least_short = min(unfit, key=lambda o: o.machine.memory.shortfall_bytes if o.machine.memory else 0.0)
+        memory = least_short.machine.memory
+        assert memory is not None
+        helps = " or ".join(memory.remedies) or "a GPU with more memory"
+        return (
+            f"no candidate can run; nearest is {least_short.machine.candidate.label}: {memory.verdict}",
+            f"allow {helps} in the candidates",
+        )
+    return (
+        f"no candidate can run: {why}",
+        "add candidates that can run; each one's reason is in the table plans",
+    )
+
+
+def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
+    """The candidate whose lone request is nearest to every promise, and the promises that it could hold at best."""
+    traffic = decision.plan.traffic
+    mix = traffic.requests()
+    best: tuple[float, str, str] | None = None
+    for option in hopeless:
+        built = option.machine
+        assert built.step is not None
+        assert built.config is not None
+        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+        alone = bounds.lone(mix, built.step, budget)
+        values = {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
+        worst, needs = 1.0, []
+        for limit in traffic.limits:
+            bound = limit.limit_s
+            if bound is None or limit.metric not in values:
+                continue
+            rows = mix.class_index == mix.classes.index(limit.class_name)
+            rows &= (mix.output_tokens > 1) | (limit.metric != "tpot")
+            if not rows.any():
+                continue
+            value = float(np.quantile(values[limit.metric][rows], limit.share, method="inverted_cdf"))
+            if value > bound:
+                worst = max(worst, value / bound)
+                needs.append(f"{limit.name} of at least {value:.3g} s (promised {bound:.3g} s)")
+        if best is None or worst < best[0]:
+            best = (worst, option.machine.candidate.label, " and ".join(needs) or option.reason)
+    assert best is not None
+    return (
+        f"no number of replicas of any candidate keeps every promise, since a request alone on a replica breaks one; "
+        f"{hopeless[0].machine.candidate.label}: {hopeless[0].reason}",
+        f"nearest is {best[1]}: it needs {best[2]} even without load",
+    )

@@ -1,0 +1,93 @@
+"""Rows of the stage `batching`: the saturated rate of every candidate that can run, and what it does below that rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fleetplan.engine.result import Promise, Result
+from fleetplan.sizing import bounds
+from fleetplan.sizing.decide import Plan, resource_bound, sustainable_rate_per_s
+from fleetplan.sizing.machine import Machine
+
+LOAD_SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
+MOST_REQUESTS = 20_000
+"""A simulation by load needs no more requests than a p99 takes."""
+
+
+def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Table → rows; a candidate whose lone request breaks a promise is left out, as its bounds rule it out."""
+    simulations, saturation = [], []
+    mix = subject.traffic.requests()
+    for identity, built in subject.machines.items():
+        if built.reason is not None:
+            continue
+        assert built.step is not None
+        assert built.config is not None
+        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+        if bounds.hopeless(subject.traffic.limits, mix, bounds.lone(mix, built.step, budget)):
+            continue
+        rate = sustainable_rate_per_s(built, subject.traffic)
+        most = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
+        work = bounds.least_work_s(mix, built.step, most)
+        saturation.append(
+            {
+                "candidate_id": identity,
+                "sustainable_requests_per_s": rate,
+                "bound_requests_per_s": built.engines_per_replica / work if work > 0 else rate,
+                "resource": resource_bound(built),
+            }
+        )
+        for share in LOAD_SHARES:
+            simulations += [
+                {"candidate_id": identity, **row} for row in _at_load(built, subject, rate, share)
+            ]
+    return {"simulations": simulations, "saturation": saturation}
+
+
+def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[dict[str, Any]]:
+    traffic = subject.traffic
+    offered = rate * share
+    requests = traffic.requests(0, offered / traffic.rate_per_s)
+    if len(requests) > MOST_REQUESTS:
+        requests = requests.take(np.arange(MOST_REQUESTS))
+    if not len(requests):
+        return []
+    warmup = min(traffic.warmup_s, float(requests.arrival_s[-1]) * 0.1)
+    result = built.run(requests, built.engines_per_replica, traffic.seed)
+    promises = {
+        name: [
+            Promise(metric, limit.share * 100, bound)
+            for limit in traffic.limits
+            if limit.class_name == name and limit.metric != "attainment"
+            for metric, bound, growth in limit.bounds
+            if growth == 0
+        ]
+        for name in requests.classes
+    }
+    summary = result.summary({name: found for name, found in promises.items() if found}, warmup)
+    figures = {"*": summary, **summary["classes"]} if len(requests.classes) > 1 else {"*": summary}
+    stable = result.stability(warmup).stable
+    return [
+        _row(name, share, offered, each, stable, result) for name, each in figures.items() if each["requests"]
+    ]
+
+
+def _row(
+    name: str, share: float, offered: float, figures: dict[str, Any], stable: bool, result: Result
+) -> dict[str, Any]:
+    keys = ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s", "e2e_p99_s")
+    return {
+        "load_share": share,
+        "class": name,
+        "replicas": 1,
+        "offered_requests_per_s": offered,
+        "requests": figures["requests"],
+        "rejected_requests": figures["rejected"] + figures["timed_out"],
+        "stable": stable,
+        **{key: figures[key] for key in keys},
+        "attainment": figures.get("attainment"),
+        "goodput_requests_per_s": figures.get("goodput_per_s"),
+        "throughput_tokens_per_s": figures["output_tokens_per_s"] or 0.0,
+    }

@@ -1,0 +1,49 @@
+"""Rows of the stage `candidates`: the grid, what fits, and why the rest cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetplan import catalog
+from fleetplan.sizing.decide import Plan
+
+
+def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Table → rows."""
+    return {"candidates": [_row(subject, identity) for identity in subject.machines]}
+
+
+def _row(subject: Plan, identity: str) -> dict[str, Any]:
+    built = subject.machines[identity]
+    candidate, memory = built.candidate, built.memory
+    drafts = candidate.drafts
+    return {
+        "candidate_id": identity,
+        "label": candidate.label,
+        "gpu": candidate.gpu,
+        "gpus_per_replica": candidate.gpus_per_replica,
+        "tensor_parallel": candidate.tensor_parallel,
+        "pipeline_parallel": candidate.pipeline_parallel,
+        "data_parallel": candidate.data_parallel,
+        "expert_parallel": candidate.expert_parallel,
+        "weights": candidate.weights,
+        "kv_cache": candidate.kv_cache,
+        "engine": candidate.engine,
+        "scheduler": candidate.scheduler,
+        "max_num_seqs": candidate.max_num_seqs,
+        "max_num_batched_tokens": candidate.max_num_batched_tokens,
+        "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
+        "fits": memory is not None and memory.fits,
+        "reason": built.reason,
+        "usable_bytes": int(memory.usable_bytes if memory else catalog.gpu(candidate.gpu).memory_usable_bytes),
+        "weights_bytes": int(memory.weights_bytes + memory.replicated_weights_bytes) if memory else None,
+        "other_bytes": int(
+            memory.activation_bytes + memory.runtime_bytes + memory.graph_bytes + memory.draft_bytes
+            + memory.adapters_bytes + memory.vision_bytes + memory.prefill_window_bytes
+        ) if memory else None,
+        "left_bytes": int(memory.left_bytes) if memory else None,
+        "kv_bytes_per_token": memory.kv_bytes_per_token if memory else None,
+        "kv_blocks": memory.kv_blocks if memory and memory.fits else None,
+        "longest_request_tokens": memory.context_tokens if memory else None,
+        "concurrent_requests": memory.sequences_at_mean if memory and memory.fits else None,
+    }  # fmt: skip

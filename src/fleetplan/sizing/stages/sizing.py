@@ -1,0 +1,308 @@
+"""Rows of the stage `sizing`: the decision and all that stands behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from fleetplan.engine.result import Result
+from fleetplan.sizing.cost import Fleet
+from fleetplan.sizing.decide import Decision, Option, Plan, binding_limit, decide, verdict_at
+from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.verdict import Limit, Outcome, Verdict
+from fleetplan.traffic.requests import Requests
+
+TIMES = 200
+"""Points of a state over time."""
+
+Row = dict[str, Any]
+
+
+def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Row]]:
+    """Table → rows; `saturation` gives a candidate id's sustainable rate of one replica, as the stage batching found it."""
+    decision = decide(subject, lambda built: saturation(built.candidate.candidate_id))
+    return {
+        "scenarios": [_scenario(decision)],
+        "settings": list(_settings(subject)),
+        "workloads": list(_workloads(subject)),
+        "decisions": [_decision(decision)],
+        "evidence": list(_evidence(decision)),
+        "plans": _plans(decision),
+        "timeseries": list(_timeseries(decision)),
+        "levers": [],
+        "uncertainty": [],
+    }
+
+
+def _scenario(decision: Decision) -> Row:
+    scenario, sheet = decision.plan.scenario, decision.prices
+    return {
+        "title": scenario.title or scenario.scenario,
+        "model": decision.plan.model.title,
+        "traffic": _traffic_words(decision.plan),
+        "step_time": _step_words(scenario.step_time),
+        "prices": f"{sheet.name}: {sheet.title}, {sheet.date}; {sheet.source}",
+    }
+
+
+def _traffic_words(subject: Plan) -> str:
+    mix = subject.traffic.requests()
+    spec = subject.scenario.workload
+    name = getattr(spec, "empirical", None) or getattr(spec, "trace", None) or ", ".join(mix.classes)
+    return (
+        f"{name}, {subject.traffic.rate_per_s:.3g} requests/s, "
+        f"{mix.prompt_tokens.mean():,.0f} prompt and {mix.output_tokens.mean():,.0f} output tokens on average"
+    )
+
+
+def _step_words(choice: Any) -> str:
+    return choice if isinstance(choice, str) else json.dumps(choice.model_dump(mode="json", by_alias=True))
+
+
+def _settings(subject: Plan) -> Iterable[Row]:
+    def walk(path: str, value: Any) -> Iterable[Row]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from walk(f"{path}.{key}" if path else str(key), inner)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for index, inner in enumerate(value):
+                yield from walk(f"{path}[{index}]", inner)
+        else:
+            yield {"path": path, "value": json.dumps(value, ensure_ascii=False)}
+
+    yield from walk("", subject.scenario.meaning())
+
+
+def _workloads(subject: Plan) -> Iterable[Row]:
+    mix, duration = subject.traffic.requests(), subject.traffic.duration_s
+    yield _facts("*", mix, duration)
+    if len(mix.classes) > 1:
+        for index, name in enumerate(mix.classes):
+            rows = mix.class_index == index
+            if rows.any():
+                yield _facts(name, mix.take(rows), duration)
+
+
+def _facts(name: str, requests: Requests, duration_s: float) -> Row:
+    gaps = np.diff(requests.arrival_s)
+    minutes = np.bincount((requests.arrival_s // 60).astype(np.int64))
+    prompt, output = requests.prompt_tokens, requests.output_tokens
+    varied = prompt.std() > 0 and output.std() > 0
+    quantiles = {
+        f"{what}_p{q}_tokens": float(np.percentile(lengths, q))
+        for what, lengths in (("prompt", prompt), ("output", output))
+        for q in (50, 95, 99)
+    }
+    return {
+        "class": name,
+        "mean_requests_per_s": len(requests) / duration_s,
+        "peak_minute_requests_per_s": float(minutes.max()) / min(60.0, duration_s),
+        "interarrival_cv": float(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None,
+        "prompt_mean_tokens": float(prompt.mean()),
+        "output_mean_tokens": float(output.mean()),
+        **quantiles,
+        "length_correlation": float(np.corrcoef(prompt, output)[0, 1]) if varied else None,
+        "simulated_requests": len(requests),
+        "simulated_s": duration_s,
+    }
+
+
+def _money(fleet: Fleet | None, subject: Plan) -> Row:
+    if fleet is None:
+        return dict.fromkeys(
+            (
+                "cost_usd_per_hour", "cost_usd_per_month", "cost_usd_per_year", "cost_usd_per_million_output_tokens",
+                "cost_usd_per_million_tokens", "cost_usd_per_request",
+            )
+        )  # fmt: skip
+    mix, rate = subject.traffic.requests(), subject.traffic.rate_per_s
+    output = rate * float(mix.output_tokens.mean())
+    both = output + rate * float(mix.prompt_tokens.mean())
+    return {
+        "cost_usd_per_hour": fleet.usd_per_hour,
+        "cost_usd_per_month": fleet.usd_per_month,
+        "cost_usd_per_year": fleet.usd_per_year,
+        "cost_usd_per_million_output_tokens": fleet.usd_per_million(output),
+        "cost_usd_per_million_tokens": fleet.usd_per_million(both),
+        "cost_usd_per_request": fleet.usd_per_hour / 3600 / rate,
+    }
+
+
+def _decision(decision: Decision) -> Row:
+    subject, chosen = decision.plan, decision.chosen
+    policy = subject.scenario.policy
+    row: Row = {
+        "candidate_id": None, "verdict": "infeasible", "reason": None, "nearest_change": None, "gpu": None, "replicas": None,
+        "spare_replicas": policy.spare_replicas, "gpus_per_replica": None, "gpus": None, "utilisation": None,
+        "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **_money(None, subject),
+        "binding_limit": None, "binding_reason": None, "lower_bound_replicas": None, "replications": None,
+        "confidence": policy.confidence, "decided": None, "replicas_low": None, "replicas_high": None,
+        "interval_level": None, "probability_holds": None,
+    }  # fmt: skip
+    if chosen is None:
+        reason, change = nearest_change(decision)
+        return {**row, "reason": reason, "nearest_change": change}
+    assert chosen.found is not None
+    assert chosen.found.replicas is not None
+    assert chosen.fleet is not None
+    count, verdicts = chosen.found.replicas, chosen.found.verdicts
+    limit, why = binding_limit(
+        chosen.machine, verdicts.get(count - 1), verdicts[count], chosen.lower_bound or 1
+    )
+    return {
+        **row,
+        "candidate_id": chosen.machine.candidate.candidate_id,
+        "verdict": "feasible",
+        "gpu": chosen.machine.candidate.gpu,
+        "replicas": count,
+        "gpus_per_replica": chosen.machine.candidate.gpus_per_replica,
+        "gpus": chosen.fleet.gpus,
+        "utilisation": verdicts[count].utilisation,
+        "sustainable_requests_per_s": (chosen.sustainable_per_s or 0.0) * count,
+        **_money(chosen.fleet, subject),
+        "binding_limit": limit,
+        "binding_reason": why,
+        "lower_bound_replicas": chosen.lower_bound,
+        "replications": verdicts[count].replications,
+        "decided": verdicts[count].decided,
+    }
+
+
+def _evidence(decision: Decision) -> Iterable[Row]:
+    """N − 1, N and N + 1 of the chosen candidate, and every other count that was simulated near."""
+    chosen = decision.chosen
+    if chosen is None:
+        return
+    assert chosen.found is not None
+    assert chosen.found.replicas is not None
+    count, verdicts = chosen.found.replicas, dict(chosen.found.verdicts)
+    for near in (count - 1, count, count + 1):
+        if near >= 1 and near not in verdicts:
+            verdicts[near] = verdict_at(chosen.machine, decision.plan, chosen.sustainable_per_s or 0.0, near)
+    for replicas, verdict in sorted(verdicts.items()):
+        for outcome in verdict.outcomes:
+            yield _outcome(chosen.machine, replicas, verdict, outcome)
+        yield _cap(chosen.machine, replicas, verdict)
+
+
+def _outcome(built: Machine, replicas: int, verdict: Verdict, outcome: Outcome) -> Row:
+    limit: Limit = outcome.limit
+    return {
+        "candidate_id": built.candidate.candidate_id,
+        "replicas": replicas,
+        "class": limit.class_name,
+        "metric": limit.metric,
+        "percentile": round(limit.share * 100, 9),
+        "limit_s": limit.limit_s,
+        "simulated_s": outcome.value_s,
+        "promised_share": limit.share,
+        "met_share": outcome.met_share,
+        "low_share": max(outcome.low_share, 0.0),
+        "high_share": min(outcome.high_share, 1.0),
+        "holds": outcome.holds and verdict.stable,
+        "decided": verdict.exact or outcome.decided,
+        "requests": outcome.requests,
+        "replications": verdict.replications,
+        "utilisation": verdict.utilisation,
+    }
+
+
+def _cap(built: Machine, replicas: int, verdict: Verdict) -> Row:
+    return {
+        "candidate_id": built.candidate.candidate_id,
+        "replicas": replicas,
+        "class": "*",
+        "metric": "utilisation",
+        "percentile": 100.0,
+        "limit_s": None,
+        "simulated_s": None,
+        "promised_share": verdict.max_utilisation,
+        "met_share": verdict.utilisation,
+        "low_share": None,
+        "high_share": None,
+        "holds": verdict.within_cap,
+        "decided": True,
+        "requests": 0,
+        "replications": verdict.replications,
+        "utilisation": verdict.utilisation,
+    }
+
+
+def _plans(decision: Decision) -> list[Row]:
+    made = [_plan(option, decision) for option in decision.options]
+    sized = [row for row in made if row["replicas"] is not None]
+    for row in sized:
+        row["on_frontier"] = not any(_dominates(other, row) for other in sized)
+    return made
+
+
+def _plan(option: Option, decision: Decision) -> Row:
+    count = option.found.replicas if option.found else None
+    verdict = option.found.verdicts[count] if option.found and count is not None else None
+    latencies = verdict.latencies_s if verdict else {}
+    return {
+        "candidate_id": option.machine.candidate.candidate_id,
+        "status": option.status,
+        "reason": option.reason or None,
+        "replicas": count,
+        "gpus_per_replica": option.machine.candidate.gpus_per_replica,
+        "gpus": option.fleet.gpus if option.fleet and count is not None else None,
+        "lower_bound_replicas": option.lower_bound,
+        "sustainable_requests_per_s": option.sustainable_per_s,
+        "utilisation": verdict.utilisation if verdict else None,
+        **_money(option.fleet if count is not None else None, decision.plan),
+        **{key: latencies.get(key) for key in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s")},
+        "on_frontier": None,
+    }
+
+
+def _dominates(one: Row, other: Row) -> bool:
+    keys = ("cost_usd_per_hour", "ttft_p99_s", "tpot_p95_s")
+    a = [np.inf if one[key] is None else one[key] for key in keys]
+    b = [np.inf if other[key] is None else other[key] for key in keys]
+    return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
+
+
+def _timeseries(decision: Decision) -> Iterable[Row]:
+    chosen = decision.chosen
+    if chosen is None:
+        return
+    assert chosen.found is not None
+    assert chosen.found.replicas is not None
+    traffic = decision.plan.traffic
+    for replicas in (chosen.found.replicas, chosen.found.replicas - 1):
+        if replicas < 1:
+            continue
+        requests = traffic.requests()
+        result = chosen.machine.run(requests, replicas * chosen.machine.engines_per_replica, traffic.seed)
+        for time_s, waiting, running in _state(result, traffic.duration_s):
+            yield {
+                "candidate_id": chosen.machine.candidate.candidate_id,
+                "replicas": replicas,
+                "time_s": time_s,
+                "waiting_requests": waiting,
+                "running_requests": running,
+            }
+
+
+def _state(result: Result, duration_s: float) -> Iterable[tuple[float, float, float]]:
+    at = np.linspace(0.0, duration_s, TIMES + 1)[1:]
+
+    def by(times: Any) -> Any:
+        known = np.sort(times[np.isfinite(times)])
+        return np.searchsorted(known, at, side="right").astype(np.float64)
+
+    served = np.isfinite(result.first_scheduled_s)
+    arrived = by(result.arrival_s)
+    refused = by(
+        np.where(served, np.nan, np.where(np.isfinite(result.finish_s), result.finish_s, result.arrival_s))
+    )
+    started = by(result.first_scheduled_s)
+    left = by(np.where(served, result.finish_s, np.nan))
+    yield from zip(
+        at.tolist(), (arrived - started - refused).tolist(), (started - left).tolist(), strict=True
+    )
