@@ -12,45 +12,6 @@ from fleetplan.store import tables
 
 Rows = dict[str, list[dict[str, Any]]]
 
-# Tables that the report shows when they are there and that the dictionary may not hold.
-EXTRA = {
-    "scenarios": {"scenario": "VARCHAR", "title": "VARCHAR", "model": "VARCHAR", "traffic": "VARCHAR"},
-    "settings": {"scenario": "VARCHAR", "path": "VARCHAR", "value": "VARCHAR"},
-    "plans": {
-        "scenario": "VARCHAR",
-        "candidate_id": "VARCHAR",
-        "replicas": "BIGINT",
-        "gpus": "BIGINT",
-        "cost_usd_per_hour": "DOUBLE",
-        "ttft_p99_s": "DOUBLE",
-        "tpot_p95_s": "DOUBLE",
-        "reason": "VARCHAR",
-    },
-    "levers": {
-        "scenario": "VARCHAR",
-        "lever": "VARCHAR",
-        "change": "VARCHAR",
-        "gpus": "BIGINT",
-        "cost_usd_per_hour": "DOUBLE",
-    },
-    "uncertainty": {"scenario": "VARCHAR", "replicas": "BIGINT", "probability_holds": "DOUBLE"},
-    "timeseries": {
-        "scenario": "VARCHAR",
-        "candidate_id": "VARCHAR",
-        "replicas": "BIGINT",
-        "time_s": "DOUBLE",
-        "waiting_requests": "DOUBLE",
-        "running_requests": "DOUBLE",
-    },
-    "workloads": {
-        "scenario": "VARCHAR",
-        "class": "VARCHAR",
-        "rate_requests_per_s": "DOUBLE",
-        "interarrival_cv": "DOUBLE",
-        "prompt_mean_tokens": "DOUBLE",
-        "output_mean_tokens": "DOUBLE",
-    },
-}
 _DEFAULTS = {"VARCHAR": "", "BIGINT": 0, "DOUBLE": 0.0, "BOOLEAN": True}
 
 
@@ -75,14 +36,10 @@ def make(path: Path, *scenarios: Rows) -> Path:
 
 
 def _columns() -> dict[str, dict[str, tuple[str, bool]]]:
-    known = {
+    return {
         table.name: {column.name: (column.type, column.nullable) for column in table.columns}
         for table in tables.TABLES.values()
     }
-    extra = {
-        name: {column: (kind, True) for column, kind in columns.items()} for name, columns in EXTRA.items()
-    }
-    return {**extra, **known}
 
 
 def feasible(
@@ -110,6 +67,8 @@ def feasible(
                 "title": title,
                 "model": "llama-3.3-70b",
                 "traffic": f"{rate:g} req/s, Poisson",
+                "step_time": "calibrated: TPOT within 8 % in the median",
+                "prices": "on-demand-2026-08",
             }
         ],
         "settings": [
@@ -132,6 +91,14 @@ def feasible(
                 "gpus_per_replica": 2,
                 "gpus": 2 * (replicas + 1),
                 "utilisation": 0.731,
+                "max_utilisation": 0.8,
+                "confidence": 0.95,
+                "decided": True,
+                "replicas_low": max(1, replicas - 1),
+                "replicas_high": replicas + 1,
+                "interval_level": 0.9,
+                "probability_holds": 0.93,
+                "cost_usd_per_million_tokens": 0.71,
                 "cost_usd_per_hour": price,
                 "cost_usd_per_month": price * 730,
                 "cost_usd_per_million_output_tokens": price / (3600 * rate * 250) * 1e6,
@@ -192,6 +159,14 @@ def feasible(
             "percentile": percentile,
             "limit_s": limit,
             "simulated_s": None if count == replicas - 3 and metric == "ttft" else value,
+            "promised_share": percentile / 100,
+            "met_share": min(0.9991, percentile / 100 * (limit / value) ** 0.02),
+            "low_share": min(0.9989, percentile / 100 * (limit / value) ** 0.02 - 0.001),
+            "high_share": min(0.9995, percentile / 100 * (limit / value) ** 0.02 + 0.001),
+            "requests": 12_000,
+            "replications": 3,
+            "utilisation": 0.731 * replicas / count,
+            "decided": True,
             "holds": value <= limit and not (count == replicas - 3 and metric == "ttft"),
         }
         for group, metric, percentile, limit, least in (
@@ -241,6 +216,7 @@ def feasible(
             "cost_usd_per_hour": cost,
             "ttft_p99_s": ttft,
             "tpot_p95_s": 0.03,
+            "status": "chosen" if key == "c1" else "pruned" if count is None else "dearer",
             "reason": reason,
         }
         for key, count, gpus, cost, ttft, reason in (
@@ -265,6 +241,8 @@ def feasible(
             "change": change,
             "gpus": gpus,
             "cost_usd_per_hour": price * factor,
+            "saved_usd_per_hour": price - price * factor,
+            "verdict": "feasible",
         }
         for lever, change, gpus, factor in (
             ("speculation", "EAGLE-3 with 3 drafts", 12, 0.75),
@@ -275,7 +253,7 @@ def feasible(
         )
     ]
     rows["uncertainty"] = [
-        {"scenario": name, "replicas": replicas - 2 + index, "probability_holds": chance}
+        {"scenario": name, "replicas": replicas - 2 + index, "probability_holds": chance, "draws": 200}
         for index, chance in enumerate((0.04, 0.41, 0.93, 0.988, 0.999))
     ]
     rows["timeseries"] = [
@@ -294,7 +272,8 @@ def feasible(
         {
             "scenario": name,
             "class": group,
-            "rate_requests_per_s": rate * part,
+            "mean_requests_per_s": rate * part,
+            "peak_minute_requests_per_s": rate * part * 1.4,
             "interarrival_cv": 1.0,
             "prompt_mean_tokens": prompt,
             "output_mean_tokens": 250.0,
@@ -305,17 +284,19 @@ def feasible(
         {
             "scenario": name,
             "candidate_id": "c1",
-            "replicas": count,
+            "load_share": load,
             "class": "*",
+            "replicas": 1,
+            "offered_requests_per_s": load * 2.3,
             "requests": 12_000,
             "rejected_requests": 0,
-            "stable": count > replicas - 3,
-            "ttft_p99_s": 0.812 * (replicas / count) ** 4,
-            "tpot_p95_s": 0.0312 * (replicas / count) ** 1.4,
-            "attainment": min(0.9995, 0.991 * (count / replicas) ** 0.3),
-            "throughput_tokens_per_s": rate * 250,
+            "stable": load < 1,
+            "ttft_p99_s": 0.2 / (1.02 - load),
+            "tpot_p95_s": 0.018 / (1.4 - load),
+            "attainment": 1 - 0.01 * load**6,
+            "throughput_tokens_per_s": load * 2.3 * 250,
         }
-        for count in range(max(1, replicas - 3), replicas + 3)
+        for load in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     ]
     rows["queueing"] = [
         {
@@ -329,6 +310,7 @@ def feasible(
             "utilisation": 0.73 * replicas / count,
             "stable": 0.73 * replicas / count < 1,
             "wait_mean_s": 0.02 * factor * (replicas / count) ** 8 if 0.73 * replicas / count < 1 else None,
+            "method": "exact" if formula == "mmc" else "approximation",
             "note": None
             if 0.73 * replicas / count < 1
             else "unstable: the offered load is above the servers",
@@ -343,8 +325,14 @@ def feasible(
             "drafts": drafts,
             "acceptance": acceptance,
             "batch": batch,
+            "basis": "stated",
+            "draft": "eagle3",
+            "draft_cost": 0.05,
+            "context_tokens": 2048.0,
             "expected_output_tokens": tokens,
             "speedup": speedup,
+            "speedup_textbook": tokens / (1 + 0.05 * drafts),
+            "throughput_tokens_per_s_per_gpu": batch * tokens / 0.02 / 4,
             "pays": speedup > 1,
         }
         for drafts in (1, 3, 5)
@@ -365,6 +353,7 @@ def infeasible(name: str = "impossible") -> Rows:
         {
             "scenario": name,
             "verdict": "infeasible",
+            "nearest_change": "TTFT p99 of 1.4 s instead of 500 ms: 4 × H200 SXM would keep it",
             "reason": "TTFT of a lone request is 1.3 s where 500 ms is promised: no number of replicas mends it.",
         }
     ]
