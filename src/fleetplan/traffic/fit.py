@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from fleetplan.errors import InputError
 from fleetplan.traffic import arrivals, lengths
 from fleetplan.traffic.facts import counts_per_bin, interarrival_cv
-from fleetplan.traffic.model import Class, Gamma, Hawkes, Lengths, Mmpp, Poisson, Process, Workload
+from fleetplan.traffic.model import Class, Gamma, Hawkes, Lengths, Mmpp, Poisson, Process, Profile, Workload
 from fleetplan.traffic.patterns import dispersion
 from fleetplan.traffic.traces.trace import Trace
 
@@ -23,8 +23,10 @@ Ints = NDArray[np.int64]
 GOOD_KS = 0.03
 """A two-parameter family is taken where its Kolmogorov distance from the trace is below this; else quantiles are."""
 WORTH = 0.1
-"""By how much a process with more parameters must lower the RMS error of log dispersion to be taken."""
-_POINTS = (0, 5, 25, 50, 75, 90, 95, 99, 100)
+"""By how much a later process must lower the RMS error of log dispersion to be taken."""
+_POINTS = (0, 5, 25, 50, 75, 90, 95, 99, 99.9, 100)
+SLOTS = 12
+"""Slots of the profile that takes a rate's drift."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def fit(trace: Trace, name: str = "fitted") -> Fit:
     """A workload of a dozen numbers that stands for a trace.
 
     The process is that of Poisson, gamma, Hawkes and a two-state MMPP whose index of dispersion over scales is nearest
-    the trace's; one with more parameters must be nearer by `WORTH`. MMPP and Hawkes share IDC(t) = 1 + A·(1 − (1 − e^{−ct})/(ct)); A and c are fitted by least squares of logs, and the
+    the trace's; a later one of Poisson, gamma, MMPP, Hawkes must be nearer by `WORTH`. MMPP and Hawkes share IDC(t) = 1 + A·(1 − (1 − e^{−ct})/(ct)); A and c are fitted by least squares of logs, and the
     MMPP's third number by the share of empty seconds. Raises `InputError` for a trace without a rate.
     """
     if trace.arrival_s is None or not trace.span_s or len(trace) < 100:
@@ -73,8 +75,27 @@ def fit(trace: Trace, name: str = "fitted") -> Fit:
     )
 
 
-def fit_arrivals(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, float]]:
-    """The process nearest in dispersion, its spec, and the error of every process that was tried."""
+def fit_arrivals(arrival_s: Floats) -> tuple[Process | Profile, dict[str, Any], dict[str, float]]:
+    """The process nearest in dispersion, its spec, and the error of every process that was tried.
+
+    Where dispersion still doubles from 30 s to 300 s the rate drifts: a profile of `SLOTS` equal slots takes the drift, and the process
+    inside is fitted in the profile's own time.
+    """
+    seen = dispersion(counts_per_bin(arrival_s, 1.0))
+    if not seen.get(300.0, 0.0) > 2 * seen.get(30.0, math.inf):
+        return _fit_process(arrival_s)
+    at = arrival_s - arrival_s[0]
+    slot = _digits(float(at[-1]) / SLOTS)
+    counts = np.bincount(np.minimum((at / slot).astype(np.int64), SLOTS - 1), minlength=SLOTS)
+    factors = tuple(round(float(f), 3) for f in counts / counts.mean())
+    clock = np.interp(at, np.arange(SLOTS + 1) * slot, np.concatenate([[0.0], np.cumsum(factors)]) * slot)
+    process, spec, errors = _fit_process(clock)
+    profile = {"process": "profile", "inside": spec, "factors": list(factors), "slot": f"{slot} s"}
+    return Profile(process, factors, slot), profile, errors
+
+
+def _fit_process(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, float]]:
+    """The plain process nearest in dispersion, its spec, and every one's error."""
     counts = counts_per_bin(arrival_s, 1.0)
     rate = _digits(len(arrival_s) / float(arrival_s[-1] - arrival_s[0]))
     seen = dispersion(counts)
@@ -88,10 +109,6 @@ def fit_arrivals(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, 
         amount, speed = _curve(scales, values)
         branching = _digits(1 - 1 / math.sqrt(1 + amount))
         decay = _digits((1 - branching) / speed)
-        tried["hawkes"] = (
-            Hawkes(rate, branching, decay),
-            {"process": "hawkes", "rate": f"{rate} req/s", "branching": branching, "decay": f"{decay} s"},
-        )
         mmpp = _mmpp(rate, amount, speed, float((counts == 0).mean()))
         if mmpp is not None:
             states = [
@@ -99,8 +116,12 @@ def fit_arrivals(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, 
                 for r, s in zip(mmpp.rates_per_s, mmpp.mean_stay_s, strict=True)
             ]
             tried["mmpp"] = (mmpp, {"process": "mmpp", "states": states})
+        tried["hawkes"] = (
+            Hawkes(rate, branching, decay),
+            {"process": "hawkes", "rate": f"{rate} req/s", "branching": branching, "decay": f"{decay} s"},
+        )
     errors = {name: _error(process, rate, seen) for name, (process, _) in tried.items()}
-    # In order of their numbers of parameters: more of them must pay.
+    # The plainer first; Hawkes last, since its bursts have no bound and a trace's have: what comes later must pay.
     best = "poisson"
     for name in errors:
         if errors[name] < errors[best] - WORTH:
@@ -124,7 +145,7 @@ def fit_lengths(tokens: Ints) -> tuple[Lengths, dict[str, Any], float]:
         tried.append((_kolmogorov(tokens, law), law, {family: given}))
     best = min(tried, key=lambda t: t[0])
     if best[0] > GOOD_KS:
-        points = {f"p{p}": float(_digits(float(np.percentile(tokens, p)))) for p in _POINTS}
+        points = {f"p{p:g}": float(_digits(float(np.percentile(tokens, p)))) for p in _POINTS}
         law = lengths.lengths("quantiles", **points)
         best = (_kolmogorov(tokens, law), law, {"quantiles": points})
     return best[1], best[2], best[0]
