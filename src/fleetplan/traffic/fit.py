@@ -102,9 +102,11 @@ def _fit_process(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, 
     cv = interarrival_cv(arrival_s) or 0.0
     scales, values = np.array(list(seen)), np.array(list(seen.values()))
     tried: dict[str, tuple[Process, dict[str, Any]]] = {
-        "poisson": (Poisson(rate), {"process": "poisson", "rate": f"{rate} req/s"}),
-        "gamma": (Gamma(rate, _digits(cv)), {"process": "gamma", "rate": f"{rate} req/s", "cv": _digits(cv)}),
+        "poisson": (Poisson(rate), {"process": "poisson", "rate": f"{rate} req/s"})
     }
+    if abs(cv - 1) > 0.03:
+        gamma = {"process": "gamma", "rate": f"{rate} req/s", "cv": _digits(cv)}
+        tried["gamma"] = (Gamma(rate, _digits(cv)), gamma)
     if values.size >= 3 and values.max() > 1.1:
         amount, speed = _curve(scales, values)
         branching = _digits(1 - 1 / math.sqrt(1 + amount))
