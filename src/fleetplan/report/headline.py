@@ -108,7 +108,12 @@ def candidate_of(store: Store, scenario: str, candidate_id: str | None) -> Row:
 
 def evidence_of(store: Store, scenario: str, candidate_id: str | None) -> list[Row]:
     """The simulated verdicts of a candidate, by number of replicas, then promise."""
-    rows = [row for row in store.table("evidence", scenario) if row["candidate_id"] == candidate_id]
+    cap = decision_of(store, scenario).get("max_utilisation")
+    rows = [
+        {**row, "cap": cap}
+        for row in store.table("evidence", scenario)
+        if row["candidate_id"] == candidate_id
+    ]
     return sorted(rows, key=promises.order)
 
 
@@ -249,7 +254,7 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
     label = "How sure"
     sampled = _sampling(held)
     if decision.get("replicas_low") is not None and decision.get("replicas_high") is not None:
-        level = decision.get("confidence")
+        level = decision.get("interval_level")
         at = f", {units.share(level)}" if level is not None else ""
         chance = decision.get("probability_holds")
         note = (
@@ -260,7 +265,13 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
         count = f"{decision['replicas']} ({decision['replicas_low']} to {decision['replicas_high']}{at})"
         return Fact(label, count, note + sampled)
     unsaid = "An interval on the count (traffic forecast, step-time error, prices) was not computed for this version."
-    return Fact(label, "by simulation", f"{sampled} {unsaid}".strip())
+    level = decision.get("confidence")
+    clear = "by simulation"
+    if decision.get("decided") and level is not None:
+        clear = f"beyond noise at {units.share(level)}"
+    elif decision.get("decided") is False:
+        clear = "within sampling noise"
+    return Fact(label, clear, f"{sampled} {unsaid}".strip())
 
 
 def _sampling(held: Sequence[Row]) -> str:

@@ -10,6 +10,11 @@ from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, table
 
+_PLAN_COLUMNS = (
+    "label", "replicas", "gpus", "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "utilisation", "ttft_p99_s",
+    "tpot_p95_s", "reason",
+)  # fmt: skip
+
 
 def alternatives(store: Store, scenario: str) -> Section:
     """Every candidate with a plan, by cost; cost against latency; those that were rejected, with the reason."""
@@ -19,10 +24,9 @@ def alternatives(store: Store, scenario: str) -> Section:
     if not candidates:
         return Section("alternatives", title, "", [Missing("No candidates are in the store.")])
     labels = {row["candidate_id"]: row["label"] for row in candidates}
-    source = plans_table(store)
     plans = [
         {"label": labels.get(row["candidate_id"], row["candidate_id"]), **row}
-        for row in store.table(source, scenario, order="ALL")
+        for row in store.table("plans", scenario, order="ALL")
     ]
     counted = sorted(
         (row for row in plans if row.get("gpus") is not None and row.get("cost_usd_per_hour") is not None),
@@ -35,11 +39,11 @@ def alternatives(store: Store, scenario: str) -> Section:
     if counted:
         blocks.append(
             table(
-                source,
+                "plans",
                 counted,
                 "Plans by cost, cheapest first",
-                drop=("scenario", "candidate_id"),
-                query=query(source, scenario),
+                keep=_PLAN_COLUMNS,
+                query=query("plans", scenario),
                 marked=_where(counted, decision["candidate_id"]),
             )
         )
@@ -54,12 +58,6 @@ def alternatives(store: Store, scenario: str) -> Section:
     )
 
 
-def plans_table(store: Store) -> str:
-    """The table that holds one row a candidate with what became of it; its name differs by version of the store."""
-    names = ("plans", "options", "alternatives", "runner_ups")
-    return next((name for name in names if store.has(name, "candidate_id", "cost_usd_per_hour")), names[0])
-
-
 def levers(store: Store, scenario: str) -> Section:
     """What the next change would buy, each by a plan of its own: a tornado and its table."""
     rows = store.table("levers", scenario, order="ALL")
@@ -67,6 +65,11 @@ def levers(store: Store, scenario: str) -> Section:
     if not rows:
         return Section("levers", title, "", [Missing("Levers were not computed for this scenario.")])
     today = decision_of(store, scenario).get("cost_usd_per_hour")
+    tones = {
+        (index, "saved_usd_per_hour"): "good" if row["saved_usd_per_hour"] > 0 else "bad"
+        for index, row in enumerate(rows)
+        if row.get("saved_usd_per_hour")
+    }
     blocks: list[Block] = []
     known = [row for row in rows if row.get("cost_usd_per_hour") is not None]
     if today is not None and known:
@@ -99,6 +102,7 @@ def levers(store: Store, scenario: str) -> Section:
             "Levers, each a plan of its own",
             drop=("scenario",),
             query=query("levers", scenario),
+            tones=tones,
         )
     )
     return Section("levers", title, "Each bar is a plan made anew with one thing changed.", blocks)
@@ -132,6 +136,18 @@ def uncertainty(store: Store, scenario: str) -> Section:
     )
     figure = Figure("uncertainty", "Probability of keeping every promise", chart, words, behind)
     return Section("uncertainty", title, "Traffic, step times and prices drawn anew in each trial.", [figure])
+
+
+def _counted(candidates: Sequence[Row], plans: Sequence[Row]) -> str:
+    out = sum(1 for row in candidates if row.get("reason"))
+    said = [f"{len(candidates)} candidates", f"{out} cannot run" if out else "all can run"]
+    for status, words in (
+        ("infeasible", "hold at no count"),
+        ("pruned", "cannot be cheaper by their bounds"),
+    ):
+        number = sum(1 for row in plans if row.get("status") == status)
+        said += [f"{number} {words}"] if number else []
+    return "; ".join(said) + "."
 
 
 def _pareto(plans: Sequence[Row], decision: Row, scenario: str) -> Figure | None:

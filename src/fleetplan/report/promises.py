@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fleetplan.report import units
 from fleetplan.report.reading import Row
 
-_METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e", "attainment")
+_METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e", "attainment", "utilisation")
 
 
 def name(row: Row) -> str:
@@ -16,6 +16,8 @@ def name(row: Row) -> str:
     >>> name({"metric": "ttft", "percentile": 99.0, "class": "chat"})
     'TTFT p99 of class chat'
     """
+    if row["metric"] == "utilisation":
+        return "Utilisation"
     percentile = row.get("percentile")
     at = ""
     if isinstance(percentile, int | float):
@@ -36,6 +38,8 @@ def order(row: Row) -> tuple[object, ...]:
 
 def limit(row: Row) -> str:
     """What was promised: a duration, or a share of requests."""
+    if row["metric"] == "utilisation":
+        return f"≤ {units.share(row['cap'])}" if row.get("cap") is not None else "as the spec has it"
     if row.get("limit_s") is not None:
         return f"≤ {units.seconds(row['limit_s'])}"
     share = promised_share(row)
@@ -44,6 +48,8 @@ def limit(row: Row) -> str:
 
 def simulated(row: Row) -> str:
     """What was simulated, in the terms of the promise."""
+    if row["metric"] == "utilisation":
+        return units.share(row["utilisation"])
     if row.get("limit_s") is not None:
         return "unbounded" if row["simulated_s"] is None else units.seconds(row["simulated_s"])
     return units.share(row["met_share"]) if row.get("met_share") is not None else units.NONE
@@ -51,6 +57,8 @@ def simulated(row: Row) -> str:
 
 def ratio(row: Row) -> float | None:
     """The simulated value as a share of the promise, so that above 1 fails; None: unbounded, or no such number."""
+    if row["metric"] == "utilisation":
+        return float(row["utilisation"] / row["cap"]) if row.get("cap") else None
     if row.get("limit_s") and row.get("simulated_s") is not None:
         return float(row["simulated_s"] / row["limit_s"])
     promised = promised_share(row)
@@ -62,7 +70,7 @@ def ratio(row: Row) -> float | None:
 def margin(row: Row) -> str:
     """How far the value is from the promise."""
     near = ratio(row)
-    if row.get("limit_s") is None:
+    if row["metric"] != "utilisation" and row.get("limit_s") is None:
         return "of the requests meet it"
     if near is None:
         return "no bound"
@@ -72,7 +80,7 @@ def margin(row: Row) -> str:
 def miss(row: Row) -> str:
     """A failing promise as the end of a sentence."""
     if row.get("limit_s") is None:
-        return f"{name(row)} is at {simulated(row)}"
+        return f"{name(row)} is at {simulated(row)}, where {limit(row)} is promised"
     near = ratio(row)
     return f"{name(row)} is unbounded" if near is None else f"{name(row)} misses by {units.share(near - 1)}"
 

@@ -51,7 +51,7 @@ def proof(store: Store, scenario: str) -> Section:
                 "evidence",
                 rows,
                 "Simulated values by number of replicas and promise",
-                drop=("scenario", "candidate_id"),
+                drop=("scenario", "candidate_id", "cap"),
                 query=query("evidence", scenario, f"candidate_id = '{decision['candidate_id']}'"),
                 marked=[i for i, row in enumerate(rows) if row["replicas"] == decision["replicas"]],
                 labels={"limit_s": "Promise", "simulated_s": "Simulated", "holds": "Verdict"},
@@ -93,52 +93,59 @@ def limits(store: Store, scenario: str) -> Section:
 
 
 def load(store: Store, scenario: str) -> Section:
-    """Attainment and throughput of the decided candidate by number of replicas."""
+    """Latencies and attainment of one replica of the decided candidate against its load."""
     chosen = decision_of(store, scenario)["candidate_id"]
     rows = [
         row
-        for row in store.table("simulations", scenario, order="class, replicas")
-        if row["candidate_id"] == chosen
+        for row in store.table("simulations", scenario, order="ALL")
+        if row["candidate_id"] == chosen and row.get("load_share") is not None
     ]
     if not rows:
         return Section("load", "Under load", "", [Missing("No simulations by load are in the store.")])
+    rows.sort(key=lambda row: (row["class"], row["load_share"]))
     blocks: list[Block] = []
-    met = [row for row in rows if row["attainment"] is not None]
-    if len({row["replicas"] for row in met}) > 1:
-        points = [{"x": row["replicas"], "y": row["attainment"], "series": row["class"]} for row in met]
-        blocks.append(
-            Figure(
-                "attainment",
-                "Attainment against replicas",
-                charts.lines(
-                    points,
-                    "replicas that serve",
-                    "requests that meet all promises",
-                    "class",
-                    percent=True,
-                    whole_x=True,
-                    zero=False,
-                ),
-                "Share of requests that meet all of their promises: "
-                + "; ".join(
-                    f"{units.share(row['attainment'])} at {row['replicas']} (class {row['class']})"
-                    for row in met[:8]
-                )
-                + ".",
-            )
-        )
-    blocks.append(
-        table(
-            "simulations",
-            rows,
-            "Simulations of the decided candidate",
-            drop=("scenario", "candidate_id"),
-            query=query("simulations", scenario, f"candidate_id = '{chosen}'"),
-        )
+    for column, short in (
+        ("ttft_p99_s", "TTFT p99"),
+        ("tpot_p95_s", "TPOT p95"),
+        ("attainment", "Attainment"),
+    ):
+        known = [row for row in rows if row.get(column) is not None]
+        if len({row["load_share"] for row in known}) > 1:
+            blocks.append(_against_load(column, short, known))
+    where = f"candidate_id = '{chosen}'"
+    simulated = table(
+        "simulations",
+        rows,
+        "Simulations of the decided candidate",
+        drop=("scenario", "candidate_id"),
+        query=query("simulations", scenario, where),
     )
-    return Section(
-        "load", "Under load", "What the simulations measured, by number of replicas and class.", blocks
+    lead = "One replica at shares of the rate that it could serve without end, simulated."
+    return Section("load", "Under load", lead, [*blocks, simulated])
+
+
+def _against_load(column: str, short: str, rows: list[Row]) -> Figure:
+    percent = column == "attainment"
+    divisor, unit = (1.0, "") if percent else charts.scale_of([row[column] for row in rows])
+    points = [
+        {"x": row["load_share"] * 100, "y": row[column] / divisor, "series": row["class"]} for row in rows
+    ]
+    title = "requests that meet all promises" if percent else f"{short} ({unit})"
+    spec = charts.lines(
+        points,
+        "offered rate, share of the saturated rate (%)",
+        title,
+        "class",
+        percent=percent,
+        zero=not percent,
     )
+    first, last = rows[0], max(rows, key=lambda row: row["load_share"])
+    words = (
+        f"{short} of class {first['class']}: {units.quantity(column, first[column])} at {units.share(first['load_share'])} "
+        f"of the saturated rate; of class {last['class']}: {units.quantity(column, last[column])} at "
+        f"{units.share(last['load_share'])}."
+    )
+    return Figure(f"load-{column.split('_')[0]}", f"{short} against load", spec, words, wide=False)
 
 
 def rest(store: Store, scenario: str) -> Section:
@@ -170,6 +177,11 @@ def _by_count(name: str, points: list[Row], decided: int | None) -> charts.Spec:
         ]
         rule = (limit / divisor, f"promise {limit / divisor:,.4g} {unit}")
         return charts.by_count(rows, f"{short} ({unit})", rule, decided)
+    if points[0]["metric"] == "utilisation":
+        rows = [{**row, "value": row["utilisation"] * 100} for row in points]
+        cap = points[0].get("cap")
+        highest = None if cap is None else (cap * 100, f"cap {cap * 100:.4g} %")
+        return charts.by_count(rows, "utilisation (%)", highest, decided)
     shares = [{**row, "value": row["met_share"] * 100} for row in points if row.get("met_share") is not None]
     promised = promises.promised_share(points[0])
     level = None if promised is None else (promised * 100, f"promise {promised * 100:.4g} %")
@@ -234,7 +246,9 @@ def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list
 
 
 def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
-    rows = [row for row in store.table("candidates", scenario, where="fits") if row["left_bytes"] > 0][:11]
+    rows = [row for row in store.table("candidates", scenario, where="fits") if (row["left_bytes"] or 0) > 0][
+        :11
+    ]
     if not rows and not candidate:
         return None
     if candidate and all(row["candidate_id"] != candidate["candidate_id"] for row in rows):
@@ -290,4 +304,5 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads",
+    "saturation",
 )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fleetplan.report import charts, units
-from fleetplan.report.blocks import Block, Figure, Missing, Section
+from fleetplan.report.blocks import Block, Cell, Column, Figure, Missing, Section, Table
 from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
-from fleetplan.report.tabulate import query, table
+from fleetplan.report.tabulate import cell, heading, query, table
 
 # Times that a line over time shows at most; more are averaged in SQL.
 _TIMES = 240
@@ -56,15 +56,11 @@ def traffic(store: Store, scenario: str) -> Section:
     title = "The traffic"
     if not rows:
         return Section("traffic", title, "", [Missing("Facts of the traffic are not in the store.")])
-    facts = table(
-        "workloads",
-        rows,
-        "Facts of the traffic by class",
-        drop=("scenario",),
-        query=query("workloads", scenario),
-    )
     return Section(
-        "traffic", title, "What the plan was made for: rate, burstiness and lengths as simulated.", [facts]
+        "traffic",
+        title,
+        "What the plan was made for: rate, burstiness and lengths as simulated.",
+        [_transposed(rows, scenario)],
     )
 
 
@@ -72,14 +68,43 @@ def assumptions(store: Store, scenario: str) -> Section:
     """Every setting of the scenario's meaning: what the plan takes as given."""
     rows = store.table("settings", scenario, order="ALL")
     title = "What was assumed"
-    if not rows:
-        return Section("assumptions", title, "", [Missing("The scenario's settings are not in the store.")])
-    listed = table(
-        "settings", rows, "The scenario's meaning, defaults included", drop=("scenario",), most=200
-    )
+    blocks: list[Block] = []
+    described = (store.table("scenarios", scenario) or [{}])[0]
+    known = [
+        {"assumption": words, "value": described[key]}
+        for key, words in (
+            ("model", "Model"), ("traffic", "Traffic"), ("step_time", "Time of a step"), ("prices", "Prices"),
+        )
+        if described.get(key)
+    ]  # fmt: skip
+    if known:
+        blocks.append(
+            table("scenarios", known, "In words", labels={"assumption": "What", "value": "As assumed"})
+        )
+    if rows:
+        listed = table("settings", rows, "Every setting, defaults included", drop=("scenario",), most=200)
+        blocks.append(listed)
+    else:
+        blocks.append(Missing("The scenario's settings are not in the store."))
     return Section(
-        "assumptions", title, "All that the plan takes as given, from the scenario or by default.", [listed]
+        "assumptions", title, "All that the plan takes as given, from the scenario or by default.", blocks
     )
+
+
+def _transposed(rows: list[Row], scenario: str) -> Table:
+    facts = [
+        name
+        for name in rows[0]
+        if name not in ("scenario", "class") and any(row[name] is not None for row in rows)
+    ]
+    columns = [Column("fact", "Fact")]
+    columns += [
+        Column(f"class-{index}", "all" if row["class"] == "*" else f"class {row['class']}", numeric=True)
+        for index, row in enumerate(rows)
+    ]
+    cells = tuple((Cell(heading(fact)), *(cell(fact, row[fact]) for row in rows)) for fact in facts)
+    caption = "Facts of the traffic by class"
+    return Table(caption, tuple(columns), cells, len(facts), query("workloads", scenario))
 
 
 def _averaged(store: Store, scenario: str, decision: Row) -> list[Row]:
