@@ -1,0 +1,186 @@
+"""Families without a config file at hand: small configs of public sizes, their published counts and KV bytes."""
+
+import pytest
+
+from fleetplan import hf
+from fleetplan.errors import InputError
+
+
+def _config(family, d, layers, heads, kv, d_ff, vocabulary, **more):
+    return {
+        "model_type": family,
+        "hidden_size": d,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "intermediate_size": d_ff,
+        "vocab_size": vocabulary,
+        **more,
+    }
+
+
+def _mla(family, **more):
+    sizes = {
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "first_k_dense_replace": 3,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+    }
+    return _config(family, 7168, 61, 128, 128, 18432, 129280, **(sizes | more))
+
+
+MAVERICK = _config(
+    "llama4_text",
+    5120,
+    48,
+    40,
+    8,
+    8192,
+    202048,
+    head_dim=128,
+    num_local_experts=128,
+    num_experts_per_tok=1,
+    interleave_moe_layer_step=2,
+    intermediate_size_mlp=16384,
+    attention_chunk_size=8192,
+)
+
+SHAPES = {  # name: (config, published or exactly counted parameters, KV bytes a token)
+    "falcon-7b": (
+        {"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32}
+        | {"vocab_size": 65024, "multi_query": True, "new_decoder_architecture": False, "bias": False},
+        6_921_720_704,
+        32 * 2 * 64 * 2,
+    ),
+    "falcon-40b": (
+        {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60}
+        | {"vocab_size": 65024, "num_kv_heads": 8, "new_decoder_architecture": True, "bias": False},
+        41_303_293_952,
+        60 * 2 * 8 * 64 * 2,
+    ),
+    "bloom-7b1": (
+        {"model_type": "bloom", "n_embed": 4096, "n_head": 32, "n_layer": 30, "vocab_size": 250880},
+        7_069_016_064,
+        30 * 2 * 4096 * 2,
+    ),
+    "mpt-7b": (
+        {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432}
+        | {"max_seq_len": 2048, "no_bias": True, "attn_config": {"alibi": True}},
+        6_649_286_656,
+        32 * 2 * 4096 * 2,
+    ),
+    "opt-6.7b": (
+        _config("opt", 4096, 32, 32, None, None, 50272, ffn_dim=16384, max_position_embeddings=2048),
+        6_658_473_984,
+        32 * 2 * 4096 * 2,
+    ),
+    "starcoder": (
+        {"model_type": "gpt_bigcode", "n_embd": 6144, "n_head": 48, "n_layer": 40, "n_inner": 24576}
+        | {"n_positions": 8192, "vocab_size": 49152, "multi_query": True},
+        15_517_456_384,
+        40 * 2 * 128 * 2,
+    ),
+    "starcoder2-7b": (
+        _config("starcoder2", 4608, 32, 36, 4, 18432, 49152),
+        7_173_923_840,
+        32 * 2 * 4 * 128 * 2,
+    ),
+    "stablelm-3b-4e1t": (
+        _config("stablelm", 2560, 32, 32, 32, 6912, 50304),
+        2_795_443_200,
+        32 * 2 * 2560 * 2,
+    ),
+    "internlm2-7b": (_config("internlm2", 4096, 32, 32, 8, 14336, 92544), 7_737_708_544, 32 * 2 * 1024 * 2),
+    "c4ai-command-r7b": (
+        _config("cohere2", 4096, 32, 32, 8, 14336, 256000, sliding_window=4096, sliding_window_pattern=4),
+        8_028_033_024,
+        131_072,
+    ),
+    "gemma-3-27b": (
+        _config("gemma3_text", 5376, 62, 32, 16, 21504, 262208, head_dim=128, sliding_window=1024),
+        27_009_346_304,
+        62 * 2 * 16 * 128 * 2,
+    ),
+    "jamba-v0.1": (
+        _config("jamba", 4096, 32, 32, 8, 14336, 65536, num_experts=16, num_experts_per_tok=2)
+        | {"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1}
+        | {"mamba_expand": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_dt_rank": 256},
+        51_570_323_328,
+        4 * 2 * 1024 * 2,
+    ),
+    "glm-4.5-air": (
+        _config("glm4_moe", 4096, 46, 96, 8, 10944, 151552, head_dim=128, attention_bias=True)
+        | {"n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8}
+        | {"moe_intermediate_size": 1408, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1},
+        106.8e9,
+        46 * 2 * 1024 * 2,
+    ),
+    "glm-4-9b": (
+        {"model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "num_attention_heads": 32}
+        | {"ffn_hidden_size": 13696, "padded_vocab_size": 151552, "kv_channels": 128, "add_qkv_bias": True}
+        | {"multi_query_attention": True, "multi_query_group_num": 2},
+        9_399_951_360,
+        40 * 2 * 256 * 2,
+    ),
+    "nemotron-4-340b": (
+        _config("nemotron", 18432, 96, 96, 8, 73728, 256000, head_dim=192),
+        340e9,
+        96 * 2 * 8 * 192 * 2,
+    ),
+    "deepseek-v3.2": (
+        _mla("deepseek_v32", index_n_heads=64, index_head_dim=128, index_topk=2048),
+        671.9e9,
+        61 * (1152 + 132),
+    ),
+    "kimi-k2.5": (
+        {"model_type": "kimi_k25"}
+        | {
+            "text_config": _mla(
+                "kimi_k2",
+                num_attention_heads=64,
+                n_routed_experts=384,
+                first_k_dense_replace=1,
+                vocab_size=163840,
+            )
+        },
+        1_026_408_232_448,
+        70_272,
+    ),
+    "llama-4-maverick": ({"model_type": "llama4", "text_config": MAVERICK}, 400e9, 196_608),
+    "step3": (
+        _config("step3_text", 7168, 61, 64, None, 18432, 128815, head_dim=256, num_attention_groups=1)
+        | {"share_q_dim": 2048, "moe_num_experts": 48, "moe_top_k": 3, "moe_intermediate_size": 5120}
+        | {"share_expert_dim": 5120, "moe_layers_enum": ",".join(map(str, range(4, 60)))},
+        316e9,
+        61 * 2 * 256 * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_public_shape(name):
+    config, published, kv = SHAPES[name]
+    a = hf.architecture(config, name)
+    if isinstance(published, int):
+        assert a.parameters_total == published
+    assert a.parameters_total == pytest.approx(published, rel=0.005)
+    assert a.kv_bytes_per_token == kv
+
+
+def test_windows_by_pattern():
+    gemma = hf.architecture(SHAPES["gemma-3-27b"][0], "gemma")
+    assert gemma.kv_bytes(32_768) == 8192 * 2 * (10 * 32_768 + 52 * 1024)
+    maverick = hf.architecture(SHAPES["llama-4-maverick"][0], "maverick")
+    assert maverick.kv_bytes(32_768) == 4096 * (12 * 32_768 + 36 * 8192)
+
+
+@pytest.mark.parametrize("family", ["minimax_m3", "gemma3n", "deepseek_v4", "rwkv"])
+def test_families_that_could_not_be_checked_are_refused(family):
+    with pytest.raises(InputError, match=f"{family} is not supported"):
+        hf.architecture({"model_type": family}, "config.json")
