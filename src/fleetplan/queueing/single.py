@@ -204,10 +204,11 @@ def _md1_wait_tail(arrival_per_s: float, service_s: float) -> Tail:
         below[:] = np.cumsum(law).tolist()
 
     def tail(t: float) -> float:
+        # P(W ≤ t) = e^(−x)·Σ_j P(N ≤ k − j)·x^j/j!, x = λ(kD − t), (k − 1)D ≤ t < kD.
         if t < 0:
             return 1.0
         k = math.floor(t / service_s) + 1
-        states(k)
+        states(k + 1)
         mean = arrival_per_s * (k * service_s - t)
         j = np.arange(k)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -216,6 +217,6 @@ def _md1_wait_tail(arrival_per_s: float, service_s: float) -> Tail:
                 if mean > 0
                 else j == 0
             )
-        return max(0.0, 1.0 - float(np.asarray(below[:k])[::-1] @ weight))
+        return max(0.0, 1.0 - float(np.asarray(below[1 : k + 1])[::-1] @ weight))
 
     return tail
