@@ -2,6 +2,7 @@
 
 from fleetplan.engine.config import ROUTERS, SCHEDULERS, EngineConfig, blocks_for
 from fleetplan.engine.histogram import Histogram
+from fleetplan.engine.load import ClosedLoop, Outage, rolling_restart, starting
 from fleetplan.engine.outcome import FINISHED, OUTCOMES, REASONS, REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.result import Promise, Result, Series, Stability
 from fleetplan.engine.run import simulate
@@ -15,12 +16,16 @@ __all__ = [
     "SCHEDULERS",
     "TIMED_OUT",
     "UNFINISHED",
+    "ClosedLoop",
     "EngineConfig",
     "Histogram",
+    "Outage",
     "Promise",
     "Result",
     "Series",
     "Stability",
     "blocks_for",
+    "rolling_restart",
     "simulate",
+    "starting",
 ]

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleetplan.engine.config import NANOSECOND, EngineConfig, blocks_for
+from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
-COMMIT, ARRIVAL, BEGIN = 0, 1, 2
+COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = range(5)
+"""What comes first at equal times."""
 
 
 @dataclass(eq=False)
@@ -27,12 +29,15 @@ class Sequence:
     prompt: int
     output: int
     arrival_s: float
-    deadline_s: float
+    timeout_s: float
+    gap_s: float
     computed: int = 0
     generated: int = 0
     blocks: int = 0
     chunk: int = 0
     preemptions: int = 0
+    restarts: int = 0
+    successor: Sequence | None = None
     replica: int = -1
     first_scheduled_s: float = math.nan
     first_token_s: float = math.nan
@@ -45,6 +50,11 @@ class Sequence:
     def known(self) -> int:
         """Tokens whose KV the next token needs: prompt and generated."""
         return self.prompt + self.generated
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it has emitted a token, or, static, its slot costs as if it had."""
+        return self.generated > 0 or (self.computed >= self.prompt - 1 > 0 and self.outcome == TIMED_OUT)
 
     @property
     def left(self) -> int:
@@ -63,10 +73,14 @@ class Replica:
     scheduled: list[Sequence] = field(default_factory=list)
     step_end_s: float = math.inf
     begin_at_s: float = math.inf
+    begun_at_s: float = 0.0
     free_at_s: float = 0.0
     outstanding: int = 0
     steps: int = 0
     busy_s: float = 0.0
+    up: bool = True
+    open: bool = True
+    incarnation: int = 0
 
 
 class Plain:
@@ -80,46 +94,103 @@ class Plain:
         replicas: int,
         router: str,
         seed: int,
+        until_s: float = math.inf,
+        closed_loop: ClosedLoop | None = None,
+        outages: tuple[Outage, ...] = (),
     ) -> None:
         self.config = config
         self.router = router
         self.cost = scalar_cost(steptime)
         self.window = steptime.window_tokens
+        self.until_s = until_s
+        self.closed_loop = closed_loop
         self.total_blocks = math.inf if config.kv_blocks is None else config.kv_blocks
         shared: deque[Sequence] = deque()
-        central = router == "central_queue"
+        self.central = router == "central_queue"
         self.replicas = [
-            Replica(i, shared if central else deque(), self.total_blocks) for i in range(replicas)
+            Replica(i, shared if self.central else deque(), self.total_blocks) for i in range(replicas)
         ]
+        columns = (
+            requests.prompt_tokens,
+            requests.output_tokens,
+            requests.arrival_s,
+            requests.timeout_s,
+            requests.gap_s,
+        )
         self.sequences = [
-            Sequence(row, int(s), int(g), float(a), float(a) + float(timeout))
-            for row, (s, g, a, timeout) in enumerate(
-                zip(
-                    requests.prompt_tokens,
-                    requests.output_tokens,
-                    requests.arrival_s,
-                    requests.timeout_s,
-                    strict=True,
-                )
-            )
+            Sequence(row, int(s), int(g), float(a), float(timeout), float(gap))
+            for row, (s, g, a, timeout, gap) in enumerate(zip(*columns, strict=True))
         ]
         self.class_index = requests.class_index
-        self.random = np.random.default_rng(seed).integers(0, max(replicas, 1), (len(requests), 2)).tolist()
+        self.affinity = np.where(requests.session_id >= 0, requests.session_id, requests.prefix_id).tolist()
+        self.random = np.random.default_rng(seed).integers(0, replicas, (len(requests), 2)).tolist()
         self.events: list[tuple[float, int, int]] = []
         self.gaps: list[tuple[int, float]] = []
         self.routed = 0
+        self.door: list[Sequence] = []
+        self.outages = sorted(
+            (time_s, order, o.replica, kind)
+            for order, o in enumerate(outages)
+            for time_s, kind in ((o.down_s, DRAINS if o.drain else GOES_DOWN), (o.up_s, COMES_UP))
+            if time_s < math.inf
+        )
+        self._first_arrivals(requests)
+
+    def _first_arrivals(self, requests: Requests) -> None:
+        if self.closed_loop is not None:
+            self.unsent = deque(self.sequences)
+            for s in self.sequences:
+                s.arrival_s = math.nan
+            for _ in range(min(self.closed_loop.concurrency, len(self.sequences))):
+                self.expect(self.unsent.popleft(), 0.0)
+            return
+        last: dict[int, Sequence] = {}
+        for s, session in zip(self.sequences, requests.session_id.tolist(), strict=True):
+            if math.isnan(s.gap_s):
+                self.expect(s, s.arrival_s)
+            else:
+                s.arrival_s = math.nan
+                last[session].successor = s
+            if session >= 0:
+                last[session] = s
+
+    def expect(self, s: Sequence, when_s: float) -> None:
+        """This request arrives then."""
+        s.arrival_s = when_s
+        heapq.heappush(self.events, (when_s, ARRIVAL, s.row))
+
+    def over(self, s: Sequence, when_s: float) -> None:
+        """A request is over: the session's next turn, or the user's next request, follows."""
+        if self.closed_loop is not None:
+            if self.unsent:
+                self.expect(self.unsent.popleft(), when_s + self.closed_loop.think_s)
+        elif s.successor is not None:
+            self.expect(s.successor, when_s + s.successor.gap_s)
 
     def run(self) -> None:
-        """Simulate to the end: a step's end, then arrivals, then the start of a step, by time and to the nanosecond."""
-        for s in self.sequences:
-            heapq.heappush(self.events, (s.arrival_s, ARRIVAL, s.row))
+        """Simulate to the end: a step's end, outages, arrivals, deadlines, the start of a step, by time and to the nanosecond."""
+        for number, (time_s, *_) in enumerate(self.outages):
+            heapq.heappush(self.events, (time_s, OUTAGE, number))
         while self.events:
+            if all(kind == OUTAGE for _, kind, _ in self.events) and not self.door:
+                break
             key, kind, index = heapq.heappop(self.events)
-            if kind == ARRIVAL:
-                self.arrive(self.sequences[index], key)
-            elif kind == COMMIT:
-                self.commit(self.replicas[index])
-            else:
+            if key > self.until_s:
+                break
+            if kind == COMMIT:
+                replica, incarnation = self.replicas[index % len(self.replicas)], index // len(self.replicas)
+                if incarnation == replica.incarnation:
+                    self.commit(replica)
+            elif kind == OUTAGE:
+                self.outage(*self.outages[index])
+            elif kind == ARRIVAL:
+                s = self.sequences[index]
+                if s.timeout_s < math.inf:
+                    heapq.heappush(self.events, (key + s.timeout_s + 2 * NANOSECOND, EXPIRY, index))
+                self.arrive(s, key)
+            elif kind == EXPIRY:
+                self.expire(self.sequences[index], key)
+            elif self.replicas[index].begin_at_s + NANOSECOND == key:
                 self.begin(self.replicas[index])
 
     # arrivals and routing
@@ -127,48 +198,116 @@ class Plain:
     def arrive(self, s: Sequence, now_s: float) -> None:
         """Route an arrival, refuse it, or put it in a queue and wake its replica."""
         replica = self.route(s)
-        s.replica = replica.index
+        if replica is None:
+            s.replica = -1
+            self.door.append(s)
+            return
+        if not self.central:
+            s.replica = replica.index
         config = self.config
+        limit, tokens = config.max_queued_requests, config.max_queued_tokens
         if blocks_for(s.prompt + s.output - 1, config.block_size) > self.total_blocks:
             self.refuse(s, Reason.NEVER_FITS, now_s)
-            return
-        limit, tokens = config.max_queued_requests, config.max_queued_tokens
-        if limit is not None and len(replica.waiting) >= limit:
+        elif limit is not None and len(replica.waiting) >= limit:
             self.refuse(s, Reason.QUEUE_FULL, now_s)
-            return
-        if tokens is not None and sum(w.prompt for w in replica.waiting) + s.prompt > tokens:
+        elif tokens is not None and sum(w.prompt for w in replica.waiting) + s.prompt > tokens:
             self.refuse(s, Reason.QUEUE_TOKENS, now_s)
-            return
-        replica.waiting.append(s)
-        replica.outstanding += 1
-        if self.router == "central_queue":
-            for other in self.replicas:
-                self.wake(other, now_s)
         else:
-            self.wake(replica, now_s)
+            replica.waiting.append(s)
+            replica.outstanding += 1
+            self.wake_all(replica, now_s)
 
     def refuse(self, s: Sequence, reason: int, now_s: float) -> None:
         s.outcome, s.reason = REJECTED, reason
+        self.over(s, now_s)
 
-    def route(self, s: Sequence) -> Replica:
-        """The replica of this arrival; ties go to the lowest."""
-        fleet, turn = self.replicas, self.routed
-        self.routed += 1
+    def route(self, s: Sequence) -> Replica | None:
+        """The replica of this arrival among those that are up; ties go to the lowest; None: none is up."""
+        fleet = [r for r in self.replicas if r.up]
+        if not fleet:
+            return None
+        first, second = sorted(draw % len(fleet) for draw in self.random[s.row])
         if self.router == "round_robin":
-            return fleet[turn % len(fleet)]
+            self.routed += 1
+            return fleet[(self.routed - 1) % len(fleet)]
         if self.router == "random":
-            return fleet[self.random[s.row][0]]
-        if self.router == "least_outstanding":
-            return min(fleet, key=lambda r: r.outstanding)
+            return fleet[self.random[s.row][0] % len(fleet)]
         if self.router == "power_of_two":
-            first, second = (fleet[i] for i in sorted(self.random[s.row]))
-            return second if second.outstanding < first.outstanding else first
+            return fleet[second if fleet[second].outstanding < fleet[first].outstanding else first]
         if self.router == "least_kv":
-            return min(fleet, key=lambda r: self.total_blocks - r.free_blocks)
-        return fleet[0]  # one central queue: the replica is known when a step takes the request
+            return min(fleet, key=self.kv_in_use)
+        if self.router == "prefix_affine" and self.affinity[s.row] >= 0:
+            return fleet[self.affinity[s.row] % len(fleet)]
+        if self.central:
+            return fleet[0]  # the replica is known when a step takes the request
+        return min(fleet, key=lambda r: r.outstanding)
+
+    def kv_in_use(self, replica: Replica) -> float:
+        """Blocks held; where no pool was given, KV tokens of the decoding sequences."""
+        if self.config.kv_blocks is not None:
+            return self.total_blocks - replica.free_blocks
+        under_way = replica.step_end_s < math.inf
+        return sum(
+            s.computed + 1 + (under_way and s.chunk == 1 and s in replica.scheduled)
+            for s in replica.running
+            if s.decodes and s.outcome == UNFINISHED
+        )
+
+    def expire(self, s: Sequence, key_s: float) -> None:
+        """A request without a token has waited as long as it will: it leaves the queue now, the batch at the end of the step."""
+        if s.outcome != UNFINISHED or s.generated > 0 or s in self.door:
+            return
+        s.outcome, s.finish_s = TIMED_OUT, key_s - 2 * NANOSECOND
+        self.over(s, s.finish_s)
+        owner = self.replicas[max(s.replica, 0)]
+        owner.outstanding -= 1
+        if s in owner.waiting:
+            owner.waiting.remove(s)
+            self.wake_all(owner, key_s)
+
+    def outage(self, now_s: float, order: int, index: int, kind: int) -> None:
+        """A replica goes down and loses what it had, stops taking new requests, or comes up."""
+        replica = self.replicas[index]
+        if kind == COMES_UP:
+            replica.up = replica.open = True
+            door, self.door = self.door, []
+            for s in door:
+                self.arrive(s, now_s)
+            self.wake(replica, now_s)
+            return
+        replica.up = False
+        replica.open = not self.central
+        if kind == DRAINS:
+            return
+        lost = [s for s in replica.running if s.outcome == UNFINISHED]
+        if not self.central:
+            lost += replica.waiting
+            replica.waiting.clear()
+        if replica.step_end_s < math.inf:
+            replica.busy_s += now_s - replica.begun_at_s
+        replica.running, replica.scheduled = [], []
+        replica.outstanding, replica.free_blocks = 0, self.total_blocks
+        replica.step_end_s = replica.begin_at_s = math.inf
+        replica.free_at_s = now_s
+        replica.incarnation += 1
+        for s in lost:
+            s.computed = s.generated = s.blocks = 0
+            s.first_token_s = math.nan
+            s.restarts += 1
+            if s.timeout_s < math.inf:
+                late = max(s.arrival_s + s.timeout_s, now_s)
+                heapq.heappush(self.events, (late + 2 * NANOSECOND, EXPIRY, s.row))
+            self.arrive(s, now_s)
+
+    def wake_all(self, replica: Replica, now_s: float) -> None:
+        """Let whoever takes from this replica's queue look at it."""
+        for other in self.replicas if self.central else [replica]:
+            self.wake(other, now_s)
 
     def wake(self, replica: Replica, now_s: float) -> None:
         """Let an idle replica begin a step now."""
+        if not replica.running and not (replica.waiting and replica.open):
+            return
         if replica.step_end_s == math.inf and replica.begin_at_s == math.inf:
             replica.begin_at_s = max(now_s, replica.free_at_s)
             heapq.heappush(self.events, (replica.begin_at_s + NANOSECOND, BEGIN, replica.index))
@@ -178,8 +317,11 @@ class Plain:
     def begin(self, replica: Replica) -> None:
         """Choose the sequences of the step that starts now, and when it ends."""
         now_s, replica.begin_at_s = replica.begin_at_s, math.inf
-        self.drop_expired(replica, now_s)
+        replica.begun_at_s = now_s
         replica.scheduled = []
+        if self.config.scheduler != "static":
+            for s in [s for s in replica.running if s.outcome == TIMED_OUT]:
+                self.drop(replica, s)
         policy: Callable[[Replica], None] = getattr(self, f"schedule_{self.config.scheduler}")
         policy(replica)
         if not replica.scheduled:
@@ -188,7 +330,7 @@ class Plain:
         for s in replica.scheduled:
             b += 1
             n += s.chunk
-            d += s.generated > 0 and s.chunk == 1
+            d += s.decodes and s.chunk == 1
             context = s.computed + s.chunk
             r += context
             x += s.chunk * s.computed + s.chunk * (s.chunk + 1) // 2
@@ -199,71 +341,65 @@ class Plain:
                 s.first_scheduled_s = now_s
         step_s = self.cost(n, b, d, r, x, r_w, x_w)
         replica.steps += 1
-        replica.busy_s += step_s
         replica.step_end_s = now_s + step_s
-        heapq.heappush(self.events, (replica.step_end_s - NANOSECOND, COMMIT, replica.index))
+        heapq.heappush(
+            self.events,
+            (
+                replica.step_end_s - NANOSECOND,
+                COMMIT,
+                replica.index + replica.incarnation * len(self.replicas),
+            ),
+        )
 
     def commit(self, replica: Replica) -> None:
         """End the step: count what was computed, emit tokens, let the finished go, and be ready for the next."""
         now_s, replica.step_end_s = replica.step_end_s, math.inf
         replica.free_at_s = now_s
+        replica.busy_s += now_s - replica.begun_at_s
         static = self.config.scheduler == "static"
         for s in replica.scheduled:
-            if s.outcome == FINISHED or s.outcome == TIMED_OUT:
+            if s.outcome == FINISHED:
                 continue  # static: the slot of a finished member only costs time
             s.computed += s.chunk
-            if s.computed == s.known:
+            if s.outcome == TIMED_OUT:
+                if not static:
+                    self.drop(replica, s)
+            elif s.computed == s.known:
                 self.emit(replica, s, now_s)
         if static and all(s.outcome != UNFINISHED for s in replica.running):
             for s in replica.running:
                 self.release(replica, s)
             replica.running = []
-        if not static:
-            replica.running = [s for s in replica.running if s.outcome == UNFINISHED]
-        if replica.running or replica.waiting:
-            self.wake(replica, now_s)
+        self.wake(replica, now_s)
 
     def emit(self, replica: Replica, s: Sequence, now_s: float) -> None:
-        """One more token of this sequence; at its last it finishes, and a first one that comes too late is not wanted."""
+        """One more token of this sequence; at its last it finishes."""
         if s.generated == 0:
-            if now_s > s.deadline_s + NANOSECOND:
-                self.leave(replica, s, s.deadline_s, TIMED_OUT)
-                return
             s.first_token_s = now_s
         else:
             self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
         s.last_token_s = now_s
         s.generated += 1
         if s.generated == s.output:
-            self.leave(replica, s, now_s, FINISHED)
+            s.outcome, s.finish_s = FINISHED, now_s
+            replica.outstanding -= 1
+            self.over(s, now_s)
+            if self.config.scheduler != "static":
+                self.drop(replica, s)
 
-    def leave(self, replica: Replica, s: Sequence, now_s: float, outcome: int) -> None:
-        s.outcome, s.finish_s = outcome, now_s
-        replica.outstanding -= 1
-        if self.config.scheduler != "static":
-            self.release(replica, s)
+    def drop(self, replica: Replica, s: Sequence) -> None:
+        replica.running.remove(s)
+        self.release(replica, s)
 
     def release(self, replica: Replica, s: Sequence) -> None:
         replica.free_blocks += s.blocks
         s.blocks = 0
 
-    def drop_expired(self, replica: Replica, now_s: float) -> None:
-        """Requests that gave up before this step leave the queue and, while no token was emitted, the batch."""
-
-        def expired(s: Sequence) -> bool:
-            return s.generated == 0 and s.deadline_s + NANOSECOND < now_s
-
-        if not any(map(expired, replica.waiting)) and not any(map(expired, replica.running)):
-            return
-        for s in [s for s in (*replica.waiting, *replica.running) if expired(s)]:
-            self.leave(replica, s, s.deadline_s, TIMED_OUT)
-        kept = [s for s in replica.waiting if s.outcome == UNFINISHED]
-        replica.waiting.clear()
-        replica.waiting.extend(kept)
-        if self.config.scheduler != "static":
-            replica.running = [s for s in replica.running if s.outcome == UNFINISHED]
-
     # schedulers: each fills replica.scheduled and sets every member's chunk
+
+    def can_admit(self, replica: Replica) -> bool:
+        """Whether somebody waits and a slot is free."""
+        return bool(replica.waiting) and replica.open and len(replica.running) < self.config.max_num_seqs
 
     def admit(self, replica: Replica, blocks: int, chunk: int) -> None:
         """The head of the queue runs from this step on."""
@@ -285,10 +421,12 @@ class Plain:
         if replica.running:  # every slot decodes, a finished one at its last context
             for s in replica.running:
                 if s.outcome == FINISHED:
-                    s.computed = max(s.prompt + s.output - 2, 0)
+                    s.computed = s.prompt + s.output - 2
+                elif s.outcome == TIMED_OUT:
+                    s.computed = s.prompt - 1
                 self.plan(replica, s, 1)
             return
-        while replica.waiting and len(replica.running) < self.config.max_num_seqs:
+        while self.can_admit(replica):
             head = replica.waiting[0]
             life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
             if life > replica.free_blocks:
@@ -298,7 +436,7 @@ class Plain:
     def schedule_continuous(self, replica: Replica) -> None:
         for s in replica.running:
             self.plan(replica, s, 1)
-        while replica.waiting and len(replica.running) < self.config.max_num_seqs:
+        while self.can_admit(replica):
             head = replica.waiting[0]
             life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
             if life > replica.free_blocks:
@@ -309,9 +447,7 @@ class Plain:
         size = self.config.block_size
         left = self.config.max_num_batched_tokens
         left, preempted = self.schedule_running(replica, left)
-        while (
-            not preempted and left > 0 and replica.waiting and len(replica.running) < self.config.max_num_seqs
-        ):
+        while not preempted and left > 0 and self.can_admit(replica):
             head = replica.waiting[0]
             chunk = min(head.left, left)
             need = blocks_for(chunk, size)
@@ -322,7 +458,7 @@ class Plain:
 
     def schedule_prefill_first(self, replica: Replica) -> None:
         left = self.config.max_num_batched_tokens
-        while replica.waiting and len(replica.running) < self.config.max_num_seqs:
+        while self.can_admit(replica):
             head = replica.waiting[0]
             need = blocks_for(head.left, self.config.block_size)
             if need > replica.free_blocks or (replica.scheduled and head.left > left):
@@ -358,6 +494,10 @@ class Plain:
         victim.computed = 0
         victim.preemptions += 1
         replica.waiting.appendleft(victim)
+        if self.central:
+            for other in self.replicas:
+                if other is not replica:
+                    self.wake(other, replica.begun_at_s)
 
 
 def window_pairs(cached: int, new: int, window: int) -> int:

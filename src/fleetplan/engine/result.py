@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -86,9 +86,8 @@ class Result:
     """Time that each replica spent in steps [s]; shape (replicas,)."""
     itl: tuple[Histogram, ...]
     """Gaps between a request's tokens, one histogram a class."""
-    prefix_hit_tokens: NDArray[np.int64] | None = None
-    series: Series | None = None
-    notes: tuple[str, ...] = field(default=())
+    restarts: NDArray[np.int32] | None = None
+    """How often each request was lost with its replica and began anew; None where no outage was given."""
 
     @property
     def ttft_s(self) -> Floats:

@@ -1,0 +1,320 @@
+"""Compiled: the run of a whole fleet, event by event: ends of work, outages, arrivals, deadlines, starts of work."""
+
+from __future__ import annotations
+
+import math
+
+from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
+from fleetplan.engine.clock import add_stretch, steps_before, stretch_s
+from fleetplan.engine.config import NANOSECOND
+from fleetplan.engine.jit import compiled
+from fleetplan.engine.kernel import begin, commit, cut, give_up, may_admit
+from fleetplan.engine.load import COMES_UP, DRAINS
+from fleetplan.engine.outcome import REJECTED, UNFINISHED
+from fleetplan.engine.slots import (
+    blocks_needed,
+    head_of,
+    held_at_end,
+    pop_head,
+    push_back,
+    remove,
+    stop_decoding,
+)
+from fleetplan.engine.state import BUSY, IDLE, READY, STRETCH, State
+
+ROUND_ROBIN, RANDOM, LEAST_OUTSTANDING, LEAST_KV, PREFIX_AFFINE, POWER_OF_TWO, CENTRAL_QUEUE = range(7)
+NEVER_FITS, QUEUE_FULL, QUEUE_TOKENS = 1, 2, 3
+COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
+
+
+@compiled
+def run(st: State) -> None:
+    """Simulate to the last token, or to `until_s`. Order at equal times: the constants COMMIT to BEGIN."""
+    p = st.p[0]
+    n = len(st.request)
+    row = n if p.closed else 0
+    while True:
+        while row < n and p.dynamic and not math.isnan(st.extra[row].gap_s):
+            row += 1
+        key, kind, index = math.inf, BEGIN, -1
+        for r in range(p.replicas):
+            rec = st.replica[r]
+            if rec.key_s < key:
+                key, kind, index = rec.key_s, COMMIT if rec.status == BUSY else BEGIN, r
+        arrival, arriving = math.inf, -1
+        if row < n:
+            arrival, arriving = st.request[row].arrival_s, row
+        if p.arrivals_ahead > 0 and (
+            st.ahead[0].time_s < arrival or (st.ahead[0].time_s == arrival and st.ahead[0].row < arriving)
+        ):
+            arrival, arriving = st.ahead[0].time_s, st.ahead[0].row
+        if arriving >= 0 and (arrival < key or (arrival == key and kind > ARRIVAL)):
+            key, kind, index = arrival, ARRIVAL, arriving
+        if p.expiries > 0:
+            when = st.expiry[0].time_s + 2 * NANOSECOND
+            if when < key or (when == key and kind > EXPIRY):
+                key, kind, index = when, EXPIRY, st.expiry[0].row
+        if p.next_outage < len(st.outage):
+            when = st.outage[p.next_outage].time_s
+            if (when < key or (when == key and kind > OUTAGE)) and index >= 0:
+                key, kind, index = when, OUTAGE, p.next_outage
+        if index < 0 or key > p.until_s:
+            break
+        if kind == COMMIT:
+            commit(st, index)
+        elif kind == BEGIN:
+            _begin(st, index)
+        elif kind == ARRIVAL:
+            if arriving == row:
+                row += 1
+            else:
+                pop_pair(st.ahead, p.arrivals_ahead)
+                p.arrivals_ahead -= 1
+            if p.expiring:
+                expect_expiry(st, index, key + st.extra[index].timeout_s)
+            arrive(st, index, key)
+        elif kind == EXPIRY:
+            _expire(st, index, key)
+        else:
+            p.next_outage += 1
+            _outage(st, st.outage[index].replica, st.outage[index].kind, key)
+    if p.until_s < math.inf:
+        for r in range(p.replicas):
+            _stop(st, r, p.until_s)
+
+
+@compiled
+def _begin(st: State, r: int) -> None:
+    begin(st, r)
+    if st.p[0].central and head_of(st, 0) >= 0:
+        _call_others(st, r, st.replica[r].now_s)
+
+
+@compiled
+def _call_others(st: State, r: int, when_s: float) -> None:
+    """The one queue holds a request: every other replica that could take it looks at its next boundary."""
+    for other in range(st.p[0].replicas):
+        if other != r:
+            _call(st, other, when_s)
+
+
+@compiled
+def _call(st: State, r: int, when_s: float) -> None:
+    rec = st.replica[r]
+    if rec.status == IDLE:
+        if rec.most > 0:
+            rec.status = READY
+            rec.now_s = max(rec.now_s, when_s)
+            rec.key_s = rec.now_s + NANOSECOND
+    elif may_admit(st, r):
+        cut(st, r, when_s)
+
+
+@compiled
+def arrive(st: State, i: int, now_s: float) -> None:
+    """Route an arrival, refuse it, or let it wait and call its replica."""
+    p = st.p[0]
+    r = route(st, i, now_s)
+    if r < 0:  # nobody is up: it waits at the door
+        st.request[i].behind = -1
+        if st.door[0] < 0:
+            st.door[0] = i
+        else:
+            st.request[st.door[1]].behind = i
+        st.door[1] = i
+        st.request[i].served_by = -1
+        return
+    q = 0 if p.central else r
+    queue = st.queue[q]
+    if not p.central:
+        st.request[i].served_by = r
+    refused = 0
+    if p.limited and held_at_end(st, i) > p.total_blocks:
+        refused = NEVER_FITS
+    elif queue.length >= p.max_queued_requests:
+        refused = QUEUE_FULL
+    elif queue.tokens + st.request[i].prompt > p.max_queued_tokens:
+        refused = QUEUE_TOKENS
+    if refused:
+        st.request[i].outcome = REJECTED
+        st.request[i].reason = refused
+        if p.dynamic:
+            spawn(st, i, now_s)
+        return
+    nobody_waits = head_of(st, q) < 0
+    push_back(st, q, i)
+    if p.central:
+        _call_others(st, -1, now_s)
+        return
+    rec = st.replica[r]
+    rec.outstanding += 1
+    if rec.status == IDLE or nobody_waits:
+        _call(st, r, now_s)
+
+
+@compiled
+def route(st: State, i: int, now_s: float) -> int:
+    """The replica of arrival i among those that are up; ties go to the lowest; −1: none is up."""
+    p = st.p[0]
+    if p.up == 0:
+        return -1
+    if p.router == ROUND_ROBIN:
+        p.routed += 1
+        return _nth_up(st, (p.routed - 1) % p.up)
+    if p.router == RANDOM:
+        return _nth_up(st, st.extra[i].draw_0 % p.up)
+    if p.router == POWER_OF_TWO:
+        a = _nth_up(st, min(st.extra[i].draw_0 % p.up, st.extra[i].draw_1 % p.up))
+        b = _nth_up(st, max(st.extra[i].draw_0 % p.up, st.extra[i].draw_1 % p.up))
+        return b if st.replica[b].outstanding < st.replica[a].outstanding else a
+    if p.router == PREFIX_AFFINE and st.extra[i].affinity >= 0:
+        return _nth_up(st, st.extra[i].affinity % p.up)
+    best, least = -1, 0
+    for r in range(p.replicas):
+        rec = st.replica[r]
+        if rec.up:
+            load = _kv_in_use(st, r, now_s) if p.router == LEAST_KV else rec.outstanding
+            if best < 0 or load < least:
+                best, least = r, load
+    return best
+
+
+@compiled
+def _nth_up(st: State, n: int) -> int:
+    if st.p[0].up == st.p[0].replicas:
+        return n
+    for r in range(st.p[0].replicas):
+        if st.replica[r].up:
+            if n == 0:
+                return r
+            n -= 1
+    return -1
+
+
+@compiled
+def _kv_in_use(st: State, r: int, now_s: float) -> int:
+    """Blocks held, those of the steps that have started by now included; KV tokens where no pool was given."""
+    rec, p = st.replica[r], st.p[0]
+    j = 0
+    if rec.status == BUSY and rec.kind == STRETCH:
+        j = steps_before(rec, now_s, rec.ahead)
+    if not p.limited:
+        return rec.kv_read + j * rec.growing
+    return p.total_blocks - rec.free + (blocks_needed(st, r, j) if p.paged else 0)
+
+
+@compiled
+def _expire(st: State, i: int, key_s: float) -> None:
+    """Request i has waited as long as it will; who stood behind it may now be admitted."""
+    p = st.p[0]
+    pop_pair(st.expiry, p.expiries)
+    p.expiries -= 1
+    if st.request[i].outcome != UNFINISHED or not math.isnan(st.request[i].first_token_s):
+        return
+    r = st.request[i].served_by
+    q = 0 if p.central else r
+    if q < 0:
+        return
+    was_head = head_of(st, q) == i
+    give_up(st, i, key_s - 2 * NANOSECOND)
+    if was_head and head_of(st, q) >= 0:
+        if p.central:
+            _call_others(st, -1, key_s)
+        else:
+            _call(st, r, key_s)
+
+
+@compiled
+def _outage(st: State, r: int, kind: int, now_s: float) -> None:
+    """A replica goes down and loses what it had, stops taking new requests, or comes up."""
+    p, rec = st.p[0], st.replica[r]
+    if kind == COMES_UP:
+        if not rec.up:
+            rec.up = 1
+            rec.most = p.max_num_seqs
+            p.up += 1
+            if rec.status == IDLE:
+                rec.now_s = max(rec.now_s, now_s)
+        i = st.door[0]
+        st.door[0] = -1
+        while i >= 0:
+            after = st.request[i].behind
+            if st.request[i].outcome == UNFINISHED:
+                arrive(st, i, now_s)
+            i = after
+        if p.central and head_of(st, 0) >= 0:
+            _call(st, r, now_s)
+        return
+    if rec.up:
+        rec.up = 0
+        p.up -= 1
+    if p.central:
+        rec.most = 0
+    if kind == DRAINS:
+        return
+    _stop(st, r, now_s)
+    lost = _empty(st, r)
+    while lost >= 0:
+        after = st.request[lost].behind
+        st.request[lost].generated = 0
+        st.request[lost].first_token_s = math.nan
+        st.extra[lost].restarts += 1
+        if p.expiring:
+            expect_expiry(st, lost, max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s))
+        arrive(st, lost, now_s)
+        lost = after
+
+
+@compiled
+def _stop(st: State, r: int, now_s: float) -> None:
+    """The work under way ends here: whole steps of a stretch count, and the one that is broken off was begun."""
+    rec = st.replica[r]
+    if rec.status != BUSY:
+        return
+    whole = 0
+    if rec.kind == STRETCH:
+        whole = steps_before(rec, now_s, rec.ahead)
+        if rec.now_s + stretch_s(rec, whole) - NANOSECOND > now_s:
+            whole -= 1
+        add_stretch(st, r, 0, whole)
+        begun = whole + (1 if rec.now_s + stretch_s(rec, whole) + NANOSECOND < now_s else 0)
+        rec.steps += begun
+    else:
+        rec.steps += 1
+    rec.busy_s += now_s - rec.now_s
+
+
+@compiled
+def _empty(st: State, r: int) -> int:
+    """Everything leaves a replica; returns the first of a list of those that were not over: running ones, then waiting ones."""
+    rec, p = st.replica[r], st.p[0]
+    first, last = -1, -1
+    while rec.first >= 0:
+        k = rec.first
+        i = st.slot[r, k].row
+        if st.slot[r, k].due >= 0:
+            stop_decoding(st, r, k)
+        remove(st, r, k)
+        if st.request[i].outcome == UNFINISHED:
+            rec.outstanding -= 1
+            first, last = _link(st, first, last, i)
+    while not p.central and head_of(st, r) >= 0:
+        i = head_of(st, r)
+        pop_head(st, r)
+        rec.outstanding -= 1
+        first, last = _link(st, first, last, i)
+    rec.free = p.total_blocks
+    rec.partial = rec.new = rec.fresh_first = -1
+    rec.fresh = rec.kv_read = rec.window_read = 0
+    rec.status = IDLE
+    rec.key_s = math.inf
+    return first
+
+
+@compiled
+def _link(st: State, first: int, last: int, i: int) -> tuple[int, int]:
+    st.request[i].behind = -1
+    if last >= 0:
+        st.request[last].behind = i
+        return first, i
+    return i, i

@@ -1,0 +1,11 @@
+"""How the kernels are compiled: kept on disk, without the interpreter lock, and without counting references to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+# The state's arrays live in Python for the whole run, so that counting references at every call would only cost time.
+compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)

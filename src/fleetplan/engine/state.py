@@ -1,0 +1,242 @@
+"""The compiled engine's state: flat arrays, one record a replica, one slot a running sequence."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetplan.engine.config import EngineConfig
+from fleetplan.engine.histogram import BINS
+from fleetplan.errors import InputError
+from fleetplan.physics.steptime import StepTime
+from fleetplan.traffic.requests import Requests
+
+IDLE, BUSY, READY = 0, 1, 2
+STRETCH, MIXED = 0, 1
+STATIC, CONTINUOUS, CHUNKED, PREFILL_FIRST = 0, 1, 2, 3
+UNLIMITED = 1 << 60
+SLOT_BITS = 22
+"""A heap entry is counter << SLOT_BITS | slot."""
+
+PARAMETERS = np.dtype(
+    [
+        ("scheduler", "i8"), ("max_num_seqs", "i8"), ("budget", "i8"), ("limited", "i8"), ("paged", "i8"), ("total_blocks", "i8"),
+        ("block_size", "i8"), ("max_queued_requests", "i8"), ("max_queued_tokens", "i8"),
+        ("router", "i8"), ("central", "i8"), ("replicas", "i8"), ("classes", "i8"), ("dynamic", "i8"), ("closed", "i8"),
+        ("expiring", "i8"), ("until_s", "f8"), ("think_s", "f8"),
+        ("sequence_s", "f8"), ("decode_s", "f8"), ("pair_s", "f8"), ("window_pair_s", "f8"), ("kv_token_s", "f8"),
+        ("window_kv_token_s", "f8"), ("state_s", "f8"), ("window", "i8"),
+        ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
+        # what the run keeps of itself
+        ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
+        ("up", "i8"), ("next_outage", "i8"),
+    ]
+)  # fmt: skip
+REPLICA = np.dtype(
+    [
+        ("status", "i8"), ("key_s", "f8"), ("now_s", "f8"), ("end_s", "f8"), ("kind", "i8"), ("ahead", "i8"),
+        # decoding sequences: how many, how many of them grow, KV tokens that the next step reads, within the window
+        ("counter", "i8"), ("decoding", "i8"), ("growing", "i8"), ("kv_read", "i8"),
+        ("window_growing", "i8"), ("window_read", "i8"),
+        ("running", "i8"), ("first", "i8"), ("last", "i8"), ("new", "i8"), ("partial", "i8"), ("free", "i8"),
+        ("heap", "i8"), ("crossings", "i8"), ("free_slots", "i8"),
+        ("fresh", "i8"), ("fresh_first", "i8"), ("last_decode_s", "f8"),
+        ("outstanding", "i8"), ("steps", "i8"), ("busy_s", "f8"),
+        # the stretch under way: step i lasts hidden + (lead + lead_slope·i until `turn`, then tail + tail_slope·i)
+        ("hidden_s", "f8"), ("lead_s", "f8"), ("lead_slope_s", "f8"), ("tail_s", "f8"), ("tail_slope_s", "f8"),
+        ("turn", "i8"), ("up", "i8"), ("most", "i8"),
+    ]
+)  # fmt: skip
+QUEUE = np.dtype([("first", "i8"), ("last", "i8"), ("length", "i8"), ("tokens", "i8")])
+
+
+REQUEST = np.dtype(
+    [
+        ("arrival_s", "f8"), ("scheduled_s", "f8"), ("first_token_s", "f8"), ("finish_s", "f8"),
+        ("prompt", "i4"), ("output", "i4"), ("klass", "i4"), ("generated", "i4"), ("behind", "i4"), ("served_by", "i4"),
+        ("preemptions", "i4"), ("outcome", "i1"), ("reason", "i1"), ("spare", "i2"),
+    ]
+)  # fmt: skip
+"""One cache line a request: what the kernel reads and records; `behind` is who stands behind it in its queue."""
+EXTRA = np.dtype(
+    [
+        ("timeout_s", "f8"), ("gap_s", "f8"), ("actual_s", "f8"), ("affinity", "i8"),
+        ("successor", "i4"), ("draw_0", "i4"), ("draw_1", "i4"), ("restarts", "i4"),
+    ]
+)  # fmt: skip
+SLOT = np.dtype(
+    [
+        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("spare", "i4"),
+        ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"),
+    ]
+)  # fmt: skip
+"""A running sequence: `due` is the counter at which it finishes, −1 while it does not decode."""
+EVENT = np.dtype([("time_s", "f8"), ("row", "i8")])
+OUTAGE = np.dtype([("time_s", "f8"), ("replica", "i8"), ("kind", "i8")])
+GAPS = np.dtype([("weight", "f8"), ("weighted_s", "f8")])
+
+
+class State(NamedTuple):
+    """Arrays by replica r, slot (r, k), request i."""
+
+    p: NDArray[Any]
+    replica: NDArray[Any]
+    queue: NDArray[Any]
+    overhead: NDArray[np.float64]
+    compute: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    request: NDArray[Any]
+    extra: NDArray[Any]
+    slot: NDArray[Any]
+    free_slot: NDArray[np.int32]
+    heap: NDArray[np.int64]
+    crossing_heap: NDArray[np.int64]
+    residues: NDArray[np.int64]
+    by_class: NDArray[np.int64]
+    ahead: NDArray[Any]
+    expiry: NDArray[Any]
+    outage: NDArray[Any]
+    door: NDArray[np.int64]
+    gaps: NDArray[Any]
+    """By class and bin."""
+
+
+def make_state(
+    requests: Requests,
+    steptime: StepTime,
+    config: EngineConfig,
+    replicas: int,
+    router: int,
+    seed: int,
+    until_s: float = np.inf,
+    closed: tuple[int, NDArray[np.float64]] | None = None,
+    outages: NDArray[Any] | None = None,
+) -> State:
+    """Everything that the kernel reads and writes, at time 0."""
+    n = len(requests)
+    central = router == 6
+    limited = config.kv_blocks is not None
+    scheduler = ("static", "continuous", "chunked", "prefill_first").index(config.scheduler)
+    slots = min(config.max_num_seqs, max(n, 1))
+    if limited:
+        slots = min(slots, config.kv_blocks or 1)
+    if scheduler == CHUNKED:
+        slots = min(slots, config.max_num_batched_tokens)
+    if slots >= 1 << SLOT_BITS:
+        raise InputError(
+            f"max_num_seqs: at most {(1 << SLOT_BITS) - 1} sequences can run at once (got {slots})"
+        )
+    if n and max(requests.prompt_tokens.max(), requests.output_tokens.max()) >= 1 << 31:
+        raise InputError("requests: a length must be below 2^31 tokens")
+    expiring = bool(np.isfinite(requests.timeout_s).any())
+    turns = bool((~np.isnan(requests.gap_s)).any())
+    dynamic = turns or closed is not None
+    p = np.zeros(1, PARAMETERS)
+    values: dict[str, Any] = {
+        "scheduler": scheduler, "max_num_seqs": slots, "limited": limited,
+        "paged": limited and scheduler in (CHUNKED, PREFILL_FIRST),
+        "budget": config.max_num_batched_tokens if scheduler in (CHUNKED, PREFILL_FIRST) else UNLIMITED,
+        "total_blocks": config.kv_blocks if limited else UNLIMITED, "block_size": config.block_size,
+        "max_queued_requests": _or_unlimited(config.max_queued_requests),
+        "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
+        "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
+        "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "until_s": until_s,
+        "window": steptime.window_tokens,
+    }  # fmt: skip
+    for name, value in values.items():
+        p[name] = value
+    for name in ("sequence_s", "decode_s", "pair_s", "window_pair_s", "kv_token_s", "window_kv_token_s", "state_s",
+                 "overhead_slope_s", "compute_slope_s", "memory_slope_s"):  # fmt: skip
+        p[name] = getattr(steptime, name)
+    replica = np.zeros(replicas, REPLICA)
+    replica["key_s"] = np.inf
+    replica["free"] = p["total_blocks"][0]
+    replica["free_slots"] = replica["most"] = slots
+    replica["up"] = 1
+    for name in ("first", "last", "new", "partial", "fresh_first"):
+        replica[name] = -1
+    queue = np.zeros(1 if central else replicas, QUEUE)
+    queue["first"] = queue["last"] = -1
+    heaps = (replicas, 2 * slots + 2)
+    slot = np.zeros((replicas, slots), SLOT)
+    slot["due"] = slot["crossing"] = -1
+    state = State(
+        p=p, replica=replica, queue=queue,
+        overhead=steptime.overhead_s, compute=steptime.compute_s, memory=steptime.memory_s,
+        request=_request_rows(requests),
+        extra=_extra_rows(requests, router, replicas, seed, turns)
+        if expiring or dynamic or router in (1, 4, 5) or outages is not None
+        else np.zeros(1, EXTRA),
+        slot=slot, free_slot=np.tile(np.arange(slots - 1, -1, -1, dtype=np.int32), (replicas, 1)),
+        heap=np.zeros(heaps, np.int64),
+        crossing_heap=np.zeros(heaps if steptime.window_tokens else (replicas, 1), np.int64),
+        residues=np.zeros((replicas, config.block_size if limited else 1), np.int64),
+        by_class=np.zeros((replicas, len(requests.classes)), np.int64),
+        ahead=np.zeros(n if dynamic else 1, EVENT),
+        expiry=np.zeros(n * (1 + len(outages if outages is not None else ())) if expiring else 1, EVENT),
+        outage=np.zeros(0, OUTAGE) if outages is None else outages,
+        door=np.full(2, -1, np.int64), gaps=np.zeros((len(requests.classes), BINS), GAPS),
+    )  # fmt: skip
+    if closed is not None:
+        users, think_s = closed
+        first = min(users, n)
+        state.extra["gap_s"] = think_s
+        state.extra["actual_s"] = np.nan
+        state.extra["actual_s"][:first] = 0.0
+        state.ahead["row"][:first] = np.arange(first)
+        p["arrivals_ahead"] = p["next_row"] = first
+    return state
+
+
+def _or_unlimited(limit: int | None) -> int:
+    return UNLIMITED if limit is None else limit
+
+
+def _request_rows(requests: Requests) -> NDArray[Any]:
+    rows = np.zeros(len(requests), REQUEST)
+    rows["arrival_s"] = requests.arrival_s
+    rows["prompt"], rows["output"] = requests.prompt_tokens, requests.output_tokens
+    rows["klass"] = requests.class_index
+    for name in ("scheduled_s", "first_token_s", "finish_s"):
+        rows[name] = np.nan
+    rows["behind"] = rows["served_by"] = -1
+    return rows
+
+
+def _extra_rows(requests: Requests, router: int, replicas: int, seed: int, turns: bool) -> NDArray[Any]:
+    n = len(requests)
+    rows = np.zeros(n, EXTRA)
+    rows["timeout_s"], rows["gap_s"] = requests.timeout_s, requests.gap_s
+    rows["actual_s"] = np.where(np.isnan(requests.gap_s), requests.arrival_s, np.nan)
+    rows["affinity"] = np.where(requests.session_id >= 0, requests.session_id, requests.prefix_id)
+    if router in (1, 5):
+        draws = np.random.default_rng(seed).integers(0, replicas, (n, 2))
+        rows["draw_0"], rows["draw_1"] = draws[:, 0], draws[:, 1]
+    rows["successor"] = successors(requests) if turns else -1
+    return rows
+
+
+def successors(requests: Requests) -> NDArray[np.int64]:
+    """The next turn of each request's session, whose gap is known; −1: none. Turns are in order of row.
+
+    >>> r = Requests.of([0.0, 0.0, 0.0], 10, 5, session_id=[7, 8, 7], gap_s=[np.nan, np.nan, 1.0])
+    >>> successors(r).tolist()
+    [2, -1, -1]
+    """
+    follows = np.full(len(requests), -1, dtype=np.int64)
+    rows = np.flatnonzero(requests.session_id >= 0)
+    order = rows[np.argsort(requests.session_id[rows], kind="stable")]
+    same = requests.session_id[order[1:]] == requests.session_id[order[:-1]]
+    later = ~np.isnan(requests.gap_s[order[1:]])
+    follows[order[:-1][same & later]] = order[1:][same & later]
+    alone = ~np.isnan(requests.gap_s)
+    alone[follows[follows >= 0]] = False
+    if alone.any():
+        row = int(np.flatnonzero(alone)[0])
+        raise InputError(
+            f"requests: row {row} has a gap_s but no turn before it (session_id {requests.session_id[row]}), "
+            "give the first turn NaN as gap_s"
+        )
+    return follows
