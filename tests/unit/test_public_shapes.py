@@ -175,7 +175,7 @@ def test_public_shape(name):
 
 def test_windows_by_pattern():
     gemma = hf.architecture(SHAPES["gemma-3-27b"][0], "gemma")
-    assert gemma.kv_bytes(32_768) == 8192 * 2 * (10 * 32_768 + 52 * 1024)
+    assert gemma.kv_bytes(32_768) == 8192 * (10 * 32_768 + 52 * 1024)
     maverick = hf.architecture(SHAPES["llama-4-maverick"][0], "maverick")
     assert maverick.kv_bytes(32_768) == 4096 * (12 * 32_768 + 36 * 8192)
 

@@ -10,9 +10,27 @@ from typing import Any, Literal
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture, MoeFfn
-from fleetplan.physics.kv import SequenceMemory, check_tensor_parallel, kv_share, sequence_memory
-from fleetplan.physics.layers import Ffn, LayerGroup, Tensor
-from fleetplan.physics.precision import SCHEMES, Scheme, kv_dtype_bytes, scheme
+from fleetplan.physics.kv import SequenceMemory, check_tensor_parallel, sequence_memory
+from fleetplan.physics.precision import SCHEMES, kv_dtype_bytes, scheme
+from fleetplan.physics.weights import (
+    Adapters,
+    activation_workspace_bytes,
+    adapter_bytes,
+    draft_bytes,
+    draft_split,
+    stage_weights,
+)
+
+__all__ = [
+    "NO_OVERHEADS",
+    "POLICIES",
+    "Adapters",
+    "EnginePolicy",
+    "Memory",
+    "Overheads",
+    "larger_bytes",
+    "memory",
+]
 
 GIB = 2**30
 
@@ -36,17 +54,6 @@ POLICIES = {
     "trtllm": EnginePolicy("trtllm", "free"),
     "sglang": EnginePolicy("sglang", "static"),
 }
-
-
-@dataclass(frozen=True)
-class Adapters:
-    """Resident low-rank adapters: r·(in + out) parameters a targeted matrix each."""
-
-    rank: int
-    resident: int
-    targets: tuple[str, ...] = ("q", "k", "v", "o")
-    """Names of the matrices of a layer, as `Architecture.tensors` has them."""
-    dtype_bytes: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -168,18 +175,18 @@ def memory(
     if runtime is None:
         runtime = 0.75 * GIB + (0.5 * GIB if t * p * d > 1 else 0.0)
     graphs = 0.5 * GIB if overheads.graph_bytes is None else overheads.graph_bytes
-    drafts = _draft(architecture, draft, draft_weights, mtp, chosen, t, e)
+    drafts = draft_bytes(architecture, draft, draft_weights, mtp, chosen, t, e)
     seen = sum(x.parameters for x in architecture.vision) * 2.0 if vision else 0.0
-    lora = _adapter_bytes(architecture, adapters, t) / p if adapters else 0.0
+    lora = adapter_bytes(architecture, adapters, t) / p if adapters else 0.0
     workspace = overheads.activation_bytes
     if workspace is None:
         workspace = activation_workspace_bytes(architecture, t, max_num_batched_tokens, max_num_seqs)
 
     def account(stage: Architecture) -> tuple[float, SequenceMemory, dict[str, float]]:
-        split, held = _stage_weights(stage, chosen, t, e)
+        split, held = stage_weights(stage, chosen, t, e)
         sequence = sequence_memory(stage, kv_bytes, t)
         if draft is not None and stage.holds_head:
-            sequence = _joined(sequence, sequence_memory(draft, kv_bytes, _draft_split(draft, t)))
+            sequence = _joined(sequence, sequence_memory(draft, kv_bytes, draft_split(draft, t)))
         chunk = sequence.windowed_bytes_per_token * max_num_batched_tokens if policy.frees_window else 0.0
         terms = {
             "weights_bytes": split,
@@ -275,31 +282,6 @@ def larger_bytes(sequence: SequenceMemory, tokens: int, block_size: int, policy:
     return max(sequence.theory_bytes(tokens), sequence.engine_bytes(tokens, block_size, policy.frees_window))
 
 
-def activation_workspace_bytes(
-    architecture: Architecture, tensor_parallel: int, batched_tokens: int, sequences: int
-) -> float:
-    """Peak workspace of one step [bytes], stated: 2·n·(3·d + widest block/t) and 4-byte logits of the sampled rows.
-
-    The widest block: 3·d_ff gated (up, gate, product), 2·d_ff otherwise; of a mixture top_k·(3·d_ff + d) and the shared expert;
-    or the heads' q, k, v and output.
-    """
-    d = architecture.d
-    widest = max(_widest(group, d) for group in architecture.layers)
-    rows = min(batched_tokens, sequences)
-    return 2.0 * batched_tokens * (3 * d + widest / tensor_parallel) + 4.0 * rows * architecture.vocabulary
-
-
-def _widest(group: LayerGroup, d: int) -> float:
-    mixer = sum(x.shape[1] for x in group.mixer.tensors(d) if len(x.shape) == 2)
-    return max(mixer, _ffn_width(group.ffn, d))
-
-
-def _ffn_width(ffn: Ffn, d: int) -> float:
-    if isinstance(ffn, MoeFfn):
-        return ffn.top_k * (3 * ffn.d_ff + d) + 3 * ffn.shared_d_ff
-    return (3 if getattr(ffn, "gated", False) else 2) * getattr(ffn, "d_ff", 0)
-
-
 def _policy(engine: str | EnginePolicy) -> EnginePolicy:
     if isinstance(engine, EnginePolicy):
         return engine
@@ -331,76 +313,6 @@ def _check(a: Architecture, t: int, p: int, d: int, e: int, utilisation: float, 
             raise InputError(
                 f"expert_parallel: got {e}, a divisor of tensor · data parallel = {t * d} and at most {experts} experts"
             )
-
-
-def _stage_weights(stage: Architecture, chosen: Scheme, t: int, e: int) -> tuple[float, float]:
-    """(bytes if every tensor were split evenly, bytes that the fullest rank really holds)."""
-    split = held = 0.0
-    for group in stage.layers:
-        for x in group.tensors(stage.d):
-            size = chosen.bytes_of(x) * group.count
-            even, real = _shares(x, group, t, e)
-            split += size * even
-            held += size * real
-    for x in dataclasses.replace(stage, layers=()).tensors():
-        size = chosen.bytes_of(x)
-        split += size / t
-        held += size / t if x.shard == "tensor" else size
-    return split, held
-
-
-def _shares(x: Tensor, group: LayerGroup, t: int, e: int) -> tuple[float, float]:
-    if x.shard == "expert":
-        if e <= t:
-            return 1 / t, 1 / t
-        # A rank holds whole experts: the fullest one ceil(E/e) of them.
-        experts = group.ffn.experts if isinstance(group.ffn, MoeFfn) else 1
-        return 1 / e, math.ceil(experts / e) / experts
-    if x.shard == "kv_heads":
-        return 1 / t, kv_share(group, t)
-    return 1 / t, (1 / t if x.shard == "tensor" else 1.0)
-
-
-def _draft(
-    a: Architecture, draft: Architecture | None, weights: str, mtp: bool, chosen: Scheme, t: int, e: int
-) -> float:
-    size = 0.0
-    if draft is not None:
-        size += _stage_weights(draft, scheme(weights, draft), _draft_split(draft, t), 1)[1]
-    if mtp:
-        if not a.mtp:
-            raise InputError(f"mtp: {a.name} has no multi-token-prediction layers, false is right")
-        size += sum(chosen.bytes_of(x) / (max(t, e) if x.shard == "expert" else t) for x in a.mtp)
-    return size
-
-
-def _draft_split(draft: Architecture, t: int) -> int:
-    """A draft is split like its target where its heads allow, else every rank holds all of it."""
-    try:
-        check_tensor_parallel(draft, t)
-    except InputError:
-        return 1
-    return t
-
-
-def _adapter_bytes(a: Architecture, adapters: Adapters, t: int) -> float:
-    """r·(in + out) numbers a targeted matrix; the side next to the split dimension is split, the other held whole."""
-    if adapters.rank < 1 or adapters.resident < 0:
-        raise InputError(
-            f"adapters: got rank {adapters.rank}, resident {adapters.resident}; positive ones are needed"
-        )
-    matrices = [x for x in a.tensors() if len(x.shape) == 2]
-    known = {x.name for x in matrices}
-    unknown = [name for name in adapters.targets if name not in known]
-    if unknown:
-        raise InputError(*(f"adapters.targets: {unknown_name('matrix', name, known)}" for name in unknown))
-    total = 0.0
-    for x in matrices:
-        if x.name in adapters.targets:
-            rows = x.name in ("o", "ffn down", "expert down", "shared expert down")
-            whole, split = (x.shape[1], x.shape[0]) if rows else (x.shape[0], x.shape[1])
-            total += x.count * adapters.rank * (whole + split / t)
-    return total * adapters.dtype_bytes * adapters.resident
 
 
 def _left(policy: EnginePolicy, usable: float, factor: float, terms: dict[str, float]) -> float:
