@@ -184,6 +184,9 @@ def test_the_verbs_write_what_they_read(tmp_path: Path) -> None:
     )
     summary = json.loads(_run("summarise", out, "--json"))
     assert summary == json.loads(_run("summarise", source, "--json"))
+    _run("convert", source, "--requests", tmp_path / "o.parquet")
+    same = json.loads(_run("summarise", tmp_path / "o.parquet", "--json"))
+    assert same | {"format": "csv", "notes": summary["notes"]} == summary
     assert list(summary)[:7] == [
         "format", "rows", "dropped", "rate_per_s", "span_s", "interarrival_cv", "peak_minute_per_s",
     ]  # fmt: skip
@@ -214,3 +217,11 @@ def test_a_fitted_workload_is_a_spec_that_loads(tmp_path: Path) -> None:
     a, b = (generate(Workload((c,)), n_requests=500, seed=2) for c in (again, made.workload.classes[0]))
     assert a.arrival_s.tolist() == b.arrival_s.tolist()
     assert a.prompt_tokens.tolist() == b.prompt_tokens.tolist()
+
+
+def test_a_parquet_without_the_columns_is_refused(tmp_path: Path) -> None:
+    import duckdb
+
+    duckdb.execute(f"COPY (SELECT 1.5 AS prompt_tokens) TO '{tmp_path}/x.parquet'")
+    with pytest.raises(InputError, match=r"'output_tokens' is missing .*\n.*must be of whole numbers"):
+        read(tmp_path / "x.parquet")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from fleetplan.errors import InputError, unknown_name
-from fleetplan.traffic.traces import bench_logs, csv_rows, formats, json_rows
+from fleetplan.traffic.traces import bench_logs, csv_rows, formats, json_rows, plain
 from fleetplan.traffic.traces.trace import Fault, Rows, Totals, Trace, assemble
 
 __all__ = ["FORMATS", "Fault", "Rows", "Totals", "Trace", "read"]
 
-FORMATS: tuple[str, ...] = (*formats.CSV_FORMATS, *json_rows.JSON_FORMATS, *bench_logs.LOG_FORMATS)
+FORMATS: tuple[str, ...] = (*formats.CSV_FORMATS, *json_rows.JSON_FORMATS, *bench_logs.LOG_FORMATS, "parquet")
 
 
 def read(
@@ -36,6 +36,8 @@ def read(
         raise InputError(unknown_name("trace format", format, FORMATS))
     if not path.is_file():
         raise InputError(f"{path}: no such file, a trace file would be right")
+    if format == "parquet" or (format is None and path.suffix == ".parquet"):
+        return plain.read_parquet(path)
     header = csv_rows.read_header(path)
     if header is None:
         raise InputError(f"{path}: the file is empty (got 0 rows), a trace needs at least one request")

@@ -91,7 +91,7 @@ def detect_csv(path: Path, header: Header, sample: list[str]) -> tuple[CsvFormat
     nearest = max(CSV_FORMATS.values(), key=lambda f: sum(found(f)))
     if not any(found(nearest)):
         raise InputError(
-            f"{path}:{header.line}: no format has these columns (got {', '.join(header.cells)}), "
+            f"{path}:{header.line}: no format has these columns (got {_shown(header)}), "
             "name them with --columns time=…,prompt=…,output=…"
         )
     raise InputError(*_missing(path, header, nearest))
@@ -176,7 +176,13 @@ def _missing(path: Path, header: Header, f: CsvFormat) -> list[str]:
     roles = [("prompt", f.prompt), ("output", f.output)] + ([] if f.time_optional else [("time", f.time)])
     return [
         f"{path}:{header.line}: column {shown.get(candidates[0], candidates[0])!r} ({role}) is missing "
-        f"(got {', '.join(header.cells)}), {f.name} needs it"
+        f"(got {_shown(header)}), {f.name} needs it"
         for role, candidates in roles
         if not any(name in names for name in candidates)
     ]
+
+
+def _shown(header: Header) -> str:
+    """The header's cells, printable and short."""
+    text = "".join(c if c.isprintable() else "?" for c in ", ".join(header.cells))
+    return text if len(text) <= 160 else f"{text[:160]}…"

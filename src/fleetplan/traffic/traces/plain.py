@@ -1,12 +1,14 @@
-"""The project's own plain file of requests: arrival_s, prompt_tokens, output_tokens, as CSV or Parquet."""
+"""The project's own plain file of requests: arrival_s, prompt_tokens, output_tokens, as CSV or Parquet (its CSV is read as any)."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import numpy as np
+
 from fleetplan.errors import InputError
-from fleetplan.traffic.traces.trace import Trace
+from fleetplan.traffic.traces.trace import Rows, Trace, assemble
 
 
 def write_requests(trace: Trace, path: Path) -> None:
@@ -35,3 +37,46 @@ def write_requests(trace: Trace, path: Path) -> None:
     finally:
         con.close()
         part.unlink(missing_ok=True)
+
+
+def read_parquet(path: Path) -> Trace:
+    """The requests of a Parquet file with the columns that `write_requests` writes; `line` is the row, from 1."""
+    import duckdb
+
+    con = duckdb.connect()
+    try:
+        con.execute("SET threads = 2; SET memory_limit = '1GB'")
+        described = con.execute("DESCRIBE SELECT * FROM read_parquet($path)", {"path": str(path)}).fetchall()
+        types = {str(row[0]): str(row[1]) for row in described}
+        missing = [c for c in ("prompt_tokens", "output_tokens") if c not in types]
+        wrong = [c for c in ("prompt_tokens", "output_tokens") if "INT" not in types.get(c, "INT")]
+        if missing or wrong:
+            raise InputError(
+                *(f"{path}: column {c!r} is missing (got {', '.join(types)})" for c in missing),
+                *(f"{path}: column {c!r} must be of whole numbers (got {types[c]})" for c in wrong),
+            )
+        timed = "arrival_s" in types
+        usable = "prompt_tokens >= 1 AND output_tokens >= 1" + (
+            " AND isfinite(arrival_s::DOUBLE)" if timed else ""
+        )
+        columns = "line, prompt_tokens, output_tokens" + (", arrival_s::DOUBLE AS arrival_s" if timed else "")
+        got = con.execute(
+            f"SELECT {columns} FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($path)) WHERE {usable} ORDER BY line",
+            {"path": str(path)},
+        ).fetchnumpy()
+        rows = con.execute("SELECT count(*) FROM read_parquet($path)", {"path": str(path)}).fetchall()[0][0]
+    except duckdb.Error as error:
+        raise InputError(
+            f"{path}: not a Parquet file of requests (got {str(error).splitlines()[0]})"
+        ) from error
+    finally:
+        con.close()
+    line, prompt, output = (
+        np.asarray(got[c], dtype=np.int64) for c in ("line", "prompt_tokens", "output_tokens")
+    )
+    time = np.asarray(got["arrival_s"], dtype=np.float64) if timed else None
+    dropped = {"unusable_row": int(rows) - len(line)} if rows > len(line) else {}
+    found = Rows(line, prompt, output, time, dropped=dropped)
+    return assemble(
+        path, "parquet", f"columns {', '.join(types)}", "s" if timed else None, tuple(types), found
+    )
