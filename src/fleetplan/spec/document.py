@@ -149,7 +149,8 @@ class _Reader:
                         )
                     node = self.anchors[event.anchor]
                 elif isinstance(event, ev.ScalarEvent):
-                    node = ("scalar", event.start_mark, event.value, event.tag, event.style not in (None, ""))
+                    value = self._whole(event.value, event.start_mark)
+                    node = ("scalar", event.start_mark, value, event.tag, event.style not in (None, ""))
                 elif isinstance(event, ev.MappingStartEvent):
                     node = ("map", event.start_mark, [], event.tag, False)
                 elif isinstance(event, ev.SequenceStartEvent):
@@ -189,6 +190,17 @@ class _Reader:
         except (YAMLError, ValueError, RecursionError) as error:
             raise InputError(f"{self.file}:1:1: is no YAML ({str(error).splitlines()[0]})") from None
         return root
+
+    def _whole(self, value: str, mark: Any) -> str:
+        """Text without halves of characters: escapes like "\\ud83d\\ude00" are joined, a lone half is refused."""
+        if not any("\ud800" <= c <= "\udfff" for c in value):
+            return value
+        try:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise self._fail(
+                mark, "has half a character (got a lone surrogate escape), write it whole"
+            ) from None
 
     def _build(self, node: Any, loc: Loc, above: set[int]) -> Any:
         kind, mark, content, tag, quoted = node
@@ -267,4 +279,6 @@ def _plain(error: Any) -> str:
     if "could not find expected ':'" in problem:
         return "has a line that is no 'key: value' (got no colon), add the colon or indent it"
     context = f", {error.context}" if error.context and error.context != problem else ""
+    if context and error.context_mark is not None:
+        context += f" that begins in line {error.context_mark.line + 1}"
     return f"is no YAML ({problem}{context}), check indentation, brackets and quotes"

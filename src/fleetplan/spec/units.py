@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -112,6 +113,10 @@ class Quantity:
         if isinstance(written, bool) or not isinstance(written, (str, int, float)):
             raise _fault(
                 f"must be a {self.kind} (got {shown(written)}), a number with one of the units {units}"
+            )
+        if isinstance(written, float) and not math.isfinite(written):
+            raise _fault(
+                f"must be finite (got {written}), write it like '1 {taken[0]}'; units taken: {units}"
             )
         if not isinstance(written, str):
             raise _fault(
