@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.calibration.closedloop import Benchmark, Composition, Policy, compose
-from fleetplan.calibration.points import Point
+from fleetplan.calibration.points import Point, read_points
 from fleetplan.physics import precision
 from fleetplan.physics.form import Floats
 from fleetplan.physics.roofline import replica_work
@@ -20,7 +22,7 @@ INDEX = {name: k for k, name in enumerate(CLASSES)}
 POLICY: dict[str, Policy] = {"vllm": "chunked", "trtllm": "whole", "sglang": "prefill_first"}
 TPOT, TTFT = 0, 1
 # Share of a GPU's usable memory that weights and KV may take, and what runtime, graphs and workspace keep of it [bytes].
-_MEMORY_SHARE = 0.9
+_MEMORY_SHARE = 0.93
 _RESERVED_BYTES = 4e9
 SUSPECTED_TOKENS_PER_STEP = 1.6
 
@@ -70,6 +72,18 @@ def basis(points: Sequence[Point], median_share: float = 0.0, without: frozenset
     )
 
 
+def usable_points(path: Path) -> tuple[list[Point], Counter[str]]:
+    """The points of a file that can be judged, and how many each rule leaves out."""
+    points, excluded = read_points(path)
+    kept = []
+    for point in points:
+        if impossible(point):
+            excluded["more sequences at once than memory holds, and no wait in TTFT"] += 1
+        else:
+            kept.append(point)
+    return kept, excluded
+
+
 def kv_tokens(point: Point, work: Work) -> int:
     """Tokens that the replica's KV pools hold, by a simple memory rule; at least 1."""
     free = point.gpu.memory_usable_bytes * _MEMORY_SHARE - _RESERVED_BYTES - _weight_bytes(point)
@@ -94,9 +108,23 @@ def composition(point: Point, work: Work) -> Composition | None:
         max_num_batched_tokens=budget * point.layout.data_parallel,
         max_num_seqs=seqs,
         kv_tokens=kv_tokens(point, work),
+        life_share=1.0 if point.engine == "trtllm" else 0.6,
         window_tokens=work.window_tokens,
     )
     return compose(run) or compose(replace(run, kv_tokens=0))
+
+
+def impossible(point: Point) -> bool:
+    """Whether the record contradicts memory: far more sequences than fit at once, and yet no wait in its TTFT.
+
+    Such a concurrency is of several replicas together, whatever the row says.
+    """
+    work = replica_work(
+        point.architecture, point.gpu, weights=point.weights, kv_cache=point.kv_cache, layout=point.layout
+    )
+    needed = point.concurrency * 0.9 * (point.prompt_tokens + 0.5 * point.output_tokens)
+    held = kv_tokens(point, work)
+    return held > 0 and needed > 1.5 * held and point.ttft_s < 0.2 * point.output_tokens * point.tpot_s
 
 
 def _weight_bytes(point: Point) -> float:

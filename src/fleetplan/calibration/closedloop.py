@@ -41,6 +41,8 @@ class Benchmark:
     max_num_seqs: int = 1024
     kv_tokens: int = 0
     """Tokens that the KV pool holds; 0: no limit."""
+    life_share: float = 1.0
+    """Share of a sequence's output tokens that admission counts: 1 where an engine reserves whole lives, about a half where it does not."""
     window_tokens: int = 0
     rounds: int = 10
     low: float = 0.8
@@ -83,6 +85,7 @@ def compose(run: Benchmark) -> Composition | None:
         run.max_num_seqs,
         run.kv_tokens,
         run.window_tokens,
+        run.life_share,
     )
     tpot = _interval_weights(
         len(steps), first + 1, finish + 1, np.where(outputs > 1, 1 / np.maximum(outputs - 1, 1), 0.0)
@@ -148,7 +151,7 @@ def _bin(steps: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 @numba.njit(cache=True)
-def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, window):  # type: ignore[no-untyped-def]
+def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, window, life):  # type: ignore[no-untyped-def]
     count = prompts.size
     capacity = 4096
     steps = np.zeros((capacity, 7))
@@ -182,7 +185,11 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
             if (
                 head < arrived
                 and n_running < max_seqs
-                and (kv_limit == 0 or held + prompts[head] + outputs[head] <= kv_limit or n_running == 0)
+                and (
+                    kv_limit == 0
+                    or held + prompts[head] + int(life * outputs[head]) <= kv_limit
+                    or n_running == 0
+                )
             ):
                 pending = True
         decode_now = policy != 2 or not pending
@@ -197,7 +204,7 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
                 left -= 1
         while left > 0 and head < arrived and n_running < max_seqs:
             i = head
-            need = prompts[i] + outputs[i]
+            need = prompts[i] + int(life * outputs[i])
             if kv_limit > 0 and held + need > kv_limit and n_running > 0:
                 break
             if policy == 1 and prompts[i] > left and prompts[i] <= budget:
@@ -256,7 +263,7 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
                 made[i] += 1
             if made[i] >= outputs[i]:
                 finish[i] = step
-                held -= prompts[i] + outputs[i]
+                held -= prompts[i] + int(life * outputs[i])
                 ended += 1
             else:
                 running[kept] = i

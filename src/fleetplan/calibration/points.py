@@ -194,8 +194,12 @@ def layout_of(row: dict[str, str]) -> Layout:
 
 
 def kv_dtype(engine: str, precision: str, gpu: Gpu) -> str:
-    """KV dtype that an engine keeps unless asked otherwise: TensorRT-LLM fp8 beside quantised weights, others bf16."""
-    return "fp8" if engine == "trtllm" and precision not in ("", "bf16", "fp16") else "bf16"
+    """KV dtype that published runs keep: fp8 beside quantised weights in TensorRT-LLM and on GPUs with fp4 units, else bf16.
+
+    vLLM and SGLang keep bf16 unless asked otherwise; the published recipes for the Blackwell generation ask for fp8.
+    """
+    quantised = precision not in ("", "bf16", "fp16")
+    return "fp8" if quantised and (engine == "trtllm" or "fp4" in gpu.flop_per_s) else "bf16"
 
 
 def _point(row: dict[str, str], line: int, where: str) -> Point | str:

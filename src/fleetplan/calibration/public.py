@@ -13,10 +13,10 @@ import numpy as np
 from ruamel.yaml import YAML
 
 from fleetplan.calibration import accuracy
-from fleetplan.calibration.basis import basis
+from fleetplan.calibration.basis import basis, usable_points
 from fleetplan.calibration.fit import Fit, fit
 from fleetplan.calibration.hierarchy import effects
-from fleetplan.calibration.points import Point, read_points
+from fleetplan.calibration.points import Point
 from fleetplan.errors import InputError
 from fleetplan.physics.constants import LEVELS
 
@@ -25,7 +25,7 @@ LEAST_POINTS = 4
 
 def fit_points(path: Path, name: str, source: str) -> dict[str, Any]:
     """The calibration document fitted to a CSV of serving points. Raises InputError for fewer than four usable points."""
-    points, excluded = read_points(path)
+    points, excluded = usable_points(path)
     if len(points) < LEAST_POINTS:
         raise InputError(
             f"{path}: {len(points)} usable points (left out: {dict(excluded)}); fewer than {LEAST_POINTS} make a calibration worse, not better"

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fleetplan.calibration import accuracy
-from fleetplan.calibration.basis import basis
-from fleetplan.calibration.points import Point, read_points
+from fleetplan.calibration.basis import basis, usable_points
+from fleetplan.calibration.points import Point
 from fleetplan.catalog import data_dir
 from fleetplan.physics.constants import Calibration, calibration
 from fleetplan.physics.form import Floats
@@ -34,7 +34,7 @@ def predict(
 
 def validate(path: Path, calibration_file: Path | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The error table of a file of points, and one row a point."""
-    points, excluded = read_points(path)
+    points, excluded = usable_points(path)
     if not points:
         return {"points": 0, "excluded": dict(excluded), **dict.fromkeys(accuracy.METRICS), "by": {}}, []
     predicted, chosen = predict(points, calibration_file)

@@ -142,7 +142,7 @@ def token_rows(
         ("head", "weights_bf16", "weights_bf16", one * work.head_bytes / gpu.bandwidth_bytes_per_s, zero)
     )
     t, e = layout.tensor_parallel, layout.expert_parallel
-    nodes = -(-layout.stage_gpus // gpu.gpus_per_node)
+    nodes = -(-layout.stage_gpus // link_domain_gpus(gpu))
     link = link_kind(gpu)
     speed = gpu.link.bytes_per_s_per_direction if nodes == 1 else 50e9
     if work.all_reduces:
@@ -233,6 +233,11 @@ def link_kind(gpu: Gpu) -> str:
     if "nvlink" in name and gpu.link.switched:
         return "nvlink"
     return "infinity_fabric" if "infinity" in name or "ici" in name or "roce" in name else "pcie"
+
+
+def link_domain_gpus(gpu: Gpu) -> int:
+    """GPUs that one NVLink domain joins: the node's, or 72 in a rack of GB200 or GB300."""
+    return 72 if gpu.name.startswith(("gb200", "gb300", "vr200")) else gpu.gpus_per_node
 
 
 def floor_constants(constants: Mapping[str, float]) -> dict[str, float]:
