@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from fleetplan import hf
-from fleetplan.errors import InputError, unknown_name
+from fleetplan.errors import InputError, near_names, unknown_name
 from fleetplan.physics.architecture import Architecture
 
 Compute = Literal["bf16", "fp8", "int8", "fp4"]
@@ -94,7 +94,7 @@ def gpus() -> tuple[Gpu, ...]:
 def model(name_or_path: str) -> Model:
     """The model of a catalogue name or alias, or of a path to a config.json or its folder. Raises InputError."""
     path = Path(name_or_path)
-    if path.suffix == ".json" or path.is_dir():
+    if path.suffix == ".json" or (path / "config.json").is_file():
         made = hf.read_config(path)
         return Model(made.name, made.name, (), str(path), made)
     names = {entry.stem: (entry, _entry(entry).get("aliases", ())) for entry in _model_files(data_dir())}
@@ -120,7 +120,9 @@ def _found(kind: str, name: str, entries: dict[str, tuple[Any, Any]]) -> Any:
     for known, (entry, aliases) in entries.items():
         if wanted in {squashed(known), *(squashed(str(alias)) for alias in aliases)}:
             return entry
-    raise InputError(unknown_name(kind, name, entries))
+    known = [*entries, *(str(alias) for _, aliases in entries.values() for alias in aliases)]
+    near = unknown_name(kind, name, known) if near_names(name, known) else unknown_name(kind, name, entries)
+    raise InputError(near)
 
 
 @functools.cache
