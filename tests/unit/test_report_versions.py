@@ -144,13 +144,9 @@ def test_a_missing_table_becomes_a_sentence(tmp_path: Path, table: str) -> None:
 def test_one_replica_and_a_missing_price(tmp_path: Path) -> None:
     """The smallest decision: N = 1 has no N − 1, no price list means no costs, an unbounded value has no ratio."""
     rows = example.feasible(replicas=1)
-    rows["decisions"][0] |= {
-        "cost_usd_per_hour": None,
-        "cost_usd_per_month": None,
-        "spare_replicas": 0,
-        "gpus": 2,
-    }
-    rows["decisions"][0]["cost_usd_per_million_output_tokens"] = None
+    decision = rows["decisions"][0]
+    decision |= {name: None for name in decision if name.startswith("cost_")}
+    decision |= {"spare_replicas": 0, "gpus": 2}
     rows["evidence"] = [row | {"holds": True} for row in rows["evidence"] if row["replicas"] == 1]
     text = _text(tmp_path, _publish(tmp_path, rows)[0])
     assert "One replica is the least that can serve" in text

@@ -199,9 +199,15 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
         }
         for row in rows
     ]
-    roles = ["decision", "frontier", "dominated", "fails"]
-    x = alt.X("x:Q", title=f"{label} ({unit})", scale=alt.Scale(zero=False, nice=True))
-    y = alt.Y("y:Q", title="cost of the fleet (USD/h)", scale=alt.Scale(zero=False, nice=True))
+    looks = {
+        "decision": (SERIES[0], "diamond"),
+        "frontier": (SERIES[2], "circle"),
+        "dominated": (QUIET, "circle"),
+        "fails": (BAD, "cross"),
+    }
+    roles = [role for role in looks if any(row["role"] == role for row in rows)]
+    x = alt.X("x:Q", title=f"{label} ({unit})", scale=alt.Scale(zero=False, nice=False, padding=24))
+    y = alt.Y("y:Q", title="cost of the fleet (USD/h)", scale=alt.Scale(zero=False, nice=False, padding=24))
     base = alt.Chart(_values(data)).encode(x=x, y=y)
     line = base.transform_filter("datum.role === 'decision' || datum.role === 'frontier'").mark_line(
         color=QUIET, strokeDash=[4, 3], strokeWidth=1.2, interpolate="step-after"
@@ -210,13 +216,13 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
         color=alt.Color(
             "role:N",
             title=None,
-            scale=alt.Scale(domain=roles, range=[SERIES[0], SERIES[2], QUIET, BAD]),
+            scale=alt.Scale(domain=roles, range=[looks[role][0] for role in roles]),
             sort=roles,
         ),
         shape=alt.Shape(
             "role:N",
             title=None,
-            scale=alt.Scale(domain=roles, range=["diamond", "circle", "circle", "cross"]),
+            scale=alt.Scale(domain=roles, range=[looks[role][1] for role in roles]),
             sort=roles,
         ),
         size=alt.Size("size:Q", legend=None, scale=None),
@@ -300,6 +306,7 @@ def lines(
     *,
     log_x: bool = False,
     whole_x: bool = False,
+    ticks: Sequence[float] = (),
     zero: bool = True,
     level: tuple[float, str] | None = None,
     percent: bool = False,
@@ -309,8 +316,8 @@ def lines(
     x = alt.X(
         "x:Q", title=x_title, scale=alt.Scale(type="log" if log_x else "linear", nice=False, zero=False)
     )
-    if whole_x:
-        x = x.axis(values=_thinned(sorted({row["x"] for row in rows})), format=",d")
+    if whole_x or ticks:
+        x = x.axis(values=_thinned(ticks or sorted({row["x"] for row in rows})), format=",d")
     axis = alt.Axis(format="%") if percent else alt.Axis()
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=axis)
     chart = (

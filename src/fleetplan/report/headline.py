@@ -76,7 +76,7 @@ def headline(store: Store, scenario: str) -> Headline:
         cards=(
             Fact(
                 "The limit that binds",
-                decision.get("binding_limit") or "not stated",
+                (decision.get("binding_limit") or "not stated").removesuffix(" of all"),
                 _binding_note(decision, held),
             ),
             _one_less(decision, less, failing),
@@ -171,9 +171,11 @@ def _equation(decision: Row, candidate: Row) -> str:
 def _verdict(decision: Row, held: Sequence[Row], failing: Sequence[Row]) -> str:
     count = decision["replicas"]
     all_hold = bool(held) and all(row["holds"] for row in held)
+    promised = [row for row in held if row["metric"] != "utilisation"]
     first = (
-        f"All {len(held)} promises hold by simulation at {count} replica{'s' if count != 1 else ''}"
-        if all_hold and len(held) > 1
+        f"{'Both' if len(promised) == 2 else f'All {len(promised)}'} promises hold by simulation at {count} "
+        f"replica{'s' if count != 1 else ''}"
+        if all_hold and len(promised) > 1
         else f"The promise holds by simulation at {count} replica{'s' if count != 1 else ''}"
         if all_hold
         else "The store holds no simulated verdict at this count"
@@ -227,7 +229,7 @@ def _binding_note(decision: Row, held: Sequence[Row]) -> str:
 def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fact:
     label, count = "One replica fewer", decision["replicas"] - 1
     if count == 0:
-        return Fact(label, "none left", "One replica is the least that can serve.")
+        return Fact(label, "none left", "One replica is the least that can serve; nothing binds.")
     if not less:
         return Fact(label, "not shown", f"The store holds no simulation at {count} replicas.")
     if not failing:
@@ -239,7 +241,7 @@ def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fac
         )
     row = promises.worst(failing)
     others = len(failing) - 1
-    note = f"At {count}, {promises.name(row)} is {promises.simulated(row)} where {promises.limit(row)} was promised"
+    note = f"At {count}, {promises.name(row)} is {promises.simulated(row)} where {promises.bound(row)} was promised"
     note += (
         f"; {others} more promise{'s' if others > 1 else ''} fail{'s' if others == 1 else ''}."
         if others
@@ -283,7 +285,7 @@ def _sampling(held: Sequence[Row]) -> str:
     runs = row.get("replications")
     return (
         f"{promises.name(row)}: {units.share(row['met_share'])} ({units.share(row['low_share'])} to "
-        f"{units.share(row['high_share'])}) meet it{count}"
+        f"{units.share(row['high_share'])}) meet it where {units.share(promises.promised_share(row))} must{count}"
         + (f" in {runs} replication{'s' if runs != 1 else ''}." if runs else ".")
     )
 

@@ -8,7 +8,7 @@ from fleetplan.report import charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
-from fleetplan.report.tabulate import query, table
+from fleetplan.report.tabulate import query, short_labels, table
 
 _PLAN_COLUMNS = (
     "label", "replicas", "gpus", "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "utilisation", "ttft_p99_s",
@@ -159,6 +159,7 @@ def _pareto(plans: Sequence[Row], decision: Row, scenario: str) -> Figure | None
     if len(shown) < 2:
         return None
     points, least = [], float("inf")
+    short = short_labels([row["label"] for row in shown])
     for row in sorted(shown, key=lambda row: (row["cost_usd_per_hour"], row[column])):
         frontier = row[column] < least
         least = min(least, row[column])
@@ -166,7 +167,7 @@ def _pareto(plans: Sequence[Row], decision: Row, scenario: str) -> Figure | None
         role = "decision" if chosen else "frontier" if frontier else "dominated"
         points.append(
             {
-                "label": row["label"],
+                "label": short[row["label"]],
                 "latency_s": row[column],
                 "cost_usd_per_hour": row["cost_usd_per_hour"],
                 "gpus": row["gpus"],

@@ -26,14 +26,21 @@ def name(row: Row) -> str:
         at = f" {percentile}"
     metric = "Attainment" if row["metric"] == "attainment" else str(row["metric"]).upper()
     group = row.get("class")
-    return f"{metric}{at}" + (f" of class {group}" if group and group != "*" else "")
+    return f"{metric}{at}" + (f" of class {group}" if group and group not in ("*", "all") else "")
 
 
 def order(row: Row) -> tuple[object, ...]:
     """Promises as they are read: by replicas, class, then TTFT before TPOT, ITL and E2E."""
     metric = row["metric"]
     place = _METRICS.index(metric) if metric in _METRICS else len(_METRICS)
-    return row["replicas"], row["class"], place, str(metric), str(row.get("percentile"))
+    return (
+        row["replicas"],
+        metric == "utilisation",
+        row["class"],
+        place,
+        str(metric),
+        str(row.get("percentile")),
+    )
 
 
 def limit(row: Row) -> str:
@@ -44,6 +51,11 @@ def limit(row: Row) -> str:
         return f"≤ {units.seconds(row['limit_s'])}"
     share = promised_share(row)
     return f"≥ {units.share(share)}" if share is not None else "as the spec has it"
+
+
+def bound(row: Row) -> str:
+    """The promised value alone, for use inside a sentence."""
+    return limit(row).lstrip("≤≥ ")
 
 
 def simulated(row: Row) -> str:
@@ -80,7 +92,7 @@ def margin(row: Row) -> str:
 def miss(row: Row) -> str:
     """A failing promise as the end of a sentence."""
     if row.get("limit_s") is None:
-        return f"{name(row)} is at {simulated(row)}, where {limit(row)} is promised"
+        return f"{name(row)} is at {simulated(row)} where {bound(row)} is promised"
     near = ratio(row)
     return f"{name(row)} is unbounded" if near is None else f"{name(row)} misses by {units.share(near - 1)}"
 

@@ -9,8 +9,8 @@ from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of
 from fleetplan.report.planning import alternatives, levers, uncertainty
 from fleetplan.report.reading import Row, Store
-from fleetplan.report.tabulate import query, table
-from fleetplan.report.theory import queueing, speculation
+from fleetplan.report.tabulate import query, short_labels, table
+from fleetplan.report.theory import goodput, queueing, speculation
 from fleetplan.report.traffic import assumptions, over_time, traffic
 
 
@@ -139,12 +139,12 @@ def _against_load(column: str, short: str, rows: list[Row]) -> Figure:
         percent=percent,
         zero=not percent,
     )
-    first, last = rows[0], max(rows, key=lambda row: row["load_share"])
-    words = (
-        f"{short} of class {first['class']}: {units.quantity(column, first[column])} at {units.share(first['load_share'])} "
-        f"of the saturated rate; of class {last['class']}: {units.quantity(column, last[column])} at "
-        f"{units.share(last['load_share'])}."
+    whole = [row for row in rows if row["class"] == "*"] or rows
+    said = ", ".join(
+        f"{units.quantity(column, row[column])} at {units.share(row['load_share'])}"
+        for row in whole[:: max(1, len(whole) // 6)]
     )
+    words = f"{short}{'' if whole[0]['class'] == '*' else ' of class ' + whole[0]['class']} by share of the saturated rate: {said}."
     return Figure(f"load-{column.split('_')[0]}", f"{short} against load", spec, words, wide=False)
 
 
@@ -255,11 +255,12 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
         rows = [candidate, *rows]
     parts = ("weights", "KV cache", "activations, runtime, reserve")
     bars = []
+    short = short_labels([row["label"] for row in rows])
     for row in rows:
         sizes = (row["weights_bytes"], row["left_bytes"])
         rest = max(0, row["usable_bytes"] - sum(sizes))
         bars += [
-            {"label": row["label"], "part": part, "value": size / 2**30}
+            {"label": short[row["label"]], "part": part, "value": size / 2**30}
             for part, size in zip(parts, (*sizes, rest), strict=True)
         ]
     first = candidate or rows[0]
@@ -275,7 +276,7 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
         keep=("label", "usable_bytes", "weights_bytes", "left_bytes", "kv_blocks"),
         query=query("candidates", scenario, "fits"),
     )
-    labels = list(dict.fromkeys(row["label"] for row in rows))
+    labels = list(dict.fromkeys(short[row["label"]] for row in rows))
     return Figure(
         "memory",
         "Memory of one GPU",
@@ -294,6 +295,7 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     levers,
     uncertainty,
     queueing,
+    goodput,
     speculation,
     traffic,
     assumptions,
@@ -304,5 +306,5 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads",
-    "saturation",
+    "saturation", "goodput", "speculation_choices",
 )  # fmt: skip

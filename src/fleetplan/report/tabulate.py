@@ -60,13 +60,32 @@ def query(name: str, scenario: str, where: str = "") -> str:
     return f"SELECT * FROM {name} WHERE scenario = '{scenario.replace(chr(39), chr(39) * 2)}'{more}"
 
 
+def short_labels(labels: Sequence[str]) -> dict[str, str]:
+    """Labels without the parts that all of them share, for the narrow places of charts.
+
+    >>> short_labels(["H100, TP 2, fp8, vllm", "H100, TP 4, fp8, vllm"])
+    {'H100, TP 2, fp8, vllm': 'TP 2', 'H100, TP 4, fp8, vllm': 'TP 4'}
+    """
+    parts = {label: label.split(", ") for label in labels}
+    if len({len(each) for each in parts.values()}) != 1 or len(parts) < 2:
+        return {label: label for label in labels}
+    differ = [len(set(column)) > 1 for column in zip(*parts.values(), strict=True)]
+    return {
+        label: ", ".join(part for part, keep in zip(each, differ, strict=True) if keep).removeprefix(
+            "NVIDIA "
+        )
+        for label, each in parts.items()
+    }
+
+
 def cell(column: str, value: object, tone: str = "") -> Cell:
     """A value as a cell: its text with the unit; a missing value is quiet; truth values carry a tone of their own."""
     if value is None:
         return Cell(units.NONE, "quiet")
     if column == "holds" and isinstance(value, bool):
         return Cell("holds" if value else "fails", "good" if value else "bad")
-    return Cell(units.quantity(column, value), tone)
+    text = units.quantity(column, value)
+    return Cell(text, tone or ("long" if len(text) > 48 else ""))
 
 
 def heading(column: str) -> str:

@@ -79,19 +79,22 @@ def speculation(store: Store, scenario: str) -> Section:
             ],
         )
     chosen = decision_of(store, scenario)["candidate_id"]
-    rows = [row for row in rows if row["candidate_id"] == chosen] or [
-        row for row in rows if row["candidate_id"] == rows[0]["candidate_id"]
-    ]
-    levels = sorted({row["acceptance"] for row in rows})
-    level = levels[len(levels) // 2]
-    shown = [row for row in rows if row["acceptance"] == level]
+    if all(row["candidate_id"] != chosen for row in rows):
+        chosen = rows[0]["candidate_id"]
+    rows = [row for row in rows if row["candidate_id"] == chosen]
+    basis = min((str(row.get("basis") or "") for row in rows), key=lambda name: name.startswith("what if"))
+    rows = [row for row in rows if str(row.get("basis") or "") == basis]
+    level, context = (_middle([row.get(key) for row in rows]) for key in ("acceptance", "context_tokens"))
+    shown = [row for row in rows if row["acceptance"] == level and row.get("context_tokens") == context]
+    at = f"acceptance {level:g}" + (f" ({basis})" if basis else "")
+    at += f", {context:,.0f} tokens of context" if context is not None else ""
     points = [
         {"x": row["batch"], "y": row["speedup"], "series": f"{row['drafts']}"}
         for row in sorted(shown, key=lambda row: (row["drafts"], row["batch"]))
     ]
     best = max(rows, key=lambda row: row["speedup"])
     words = (
-        f"At an acceptance of {level:g}: {_switch_off(shown)} The largest speed-up of all is {best['speedup']:.2f}, with "
+        f"At {at}: {_switch_off(shown)} The largest speed-up of all is {best['speedup']:.2f}, with "
         f"{best['drafts']} drafts at batch {best['batch']:,} and acceptance {best['acceptance']:g}."
     )
     behind = table(
@@ -107,15 +110,104 @@ def speculation(store: Store, scenario: str) -> Section:
         "speed-up (ratio)",
         "drafts",
         log_x=True,
-        whole_x=True,
+        ticks=sorted({float(row["batch"]) for row in shown}),
         level=(1.0, "no gain"),
     )
+    blocks: list[Block] = [Figure("speculation", f"Speed-up at {at}", chart, words, behind)]
+    choices = [row for row in store.table("speculation_choices", scenario) if row["candidate_id"] == chosen]
+    if choices:
+        blocks.append(
+            table(
+                "speculation_choices",
+                choices,
+                "The best draft length by batch and context",
+                drop=("scenario", "candidate_id"),
+                query=query("speculation_choices", scenario, f"candidate_id = '{chosen}'"),
+            )
+        )
     return Section(
         "speculation",
         "Speculative decoding",
         "Verifying drafts costs compute; at a large batch there is none to spare, and the speed-up falls below 1.",
-        [Figure("speculation", "Where speculation pays", chart, words, behind)],
+        blocks,
     )
+
+
+def goodput(store: Store, scenario: str) -> Section:
+    """One replica by the cap on its batch: attainment with its cliff, and throughput against interactivity."""
+    title = "The cap on the batch"
+    rows = store.table("goodput", scenario, order="ALL")
+    chosen = decision_of(store, scenario)["candidate_id"]
+    rows = [row for row in rows if row["candidate_id"] == chosen] or rows
+    rows = sorted(
+        (row for row in rows if row["candidate_id"] == rows[0]["candidate_id"]),
+        key=lambda row: row["batch_cap"],
+    )
+    if len(rows) < 2:
+        return Section("goodput", title, "", [Missing("The goodput curve over batch caps was not computed.")])
+    best = max(rows, key=lambda row: (row["goodput_requests_per_s"], -row["batch_cap"]))
+    attained = [{"x": row["batch_cap"], "y": row["attainment"], "series": "attainment"} for row in rows]
+    paired = [
+        {"x": row["user_tokens_per_s"], "y": row["throughput_tokens_per_s"], "series": "replica"}
+        for row in rows
+        if row.get("user_tokens_per_s") is not None
+    ]
+    where = f"candidate_id = '{rows[0]['candidate_id']}'"
+    behind = table(
+        "goodput",
+        rows,
+        "By cap on the batch",
+        drop=("scenario", "candidate_id"),
+        query=query("goodput", scenario, where),
+    )
+    blocks: list[Block] = [
+        Figure(
+            "goodput",
+            "Attainment against the cap",
+            charts.lines(
+                attained,
+                "most sequences in a step",
+                "requests that meet all promises",
+                log_x=True,
+                percent=True,
+                ticks=_powers(rows),
+            ),
+            f"Goodput is highest, {units.quantity('goodput_requests_per_s', best['goodput_requests_per_s'])}, with a cap of "
+            f"{best['batch_cap']:,}, where {units.share(best['attainment'])} of the requests meet their promises.",
+            behind,
+            wide=False,
+        )
+    ]
+    if len(paired) > 1:
+        blocks.append(
+            Figure(
+                "interactivity",
+                "Throughput against interactivity",
+                charts.lines(
+                    sorted(paired, key=lambda row: row["x"]),
+                    "tokens/s of one user",
+                    "output tokens/s of one replica",
+                ),
+                f"From {units.count(round(rows[0]['throughput_tokens_per_s']))} tokens/s with a cap of {rows[0]['batch_cap']:,} to "
+                f"{units.count(round(rows[-1]['throughput_tokens_per_s']))} with {rows[-1]['batch_cap']:,}.",
+                wide=False,
+            )
+        )
+    own = "" if rows[0]["candidate_id"] == chosen else " Shown for another candidate than the decided one."
+    return Section(
+        "goodput", title, f"A larger batch serves more and makes each user wait longer.{own}", blocks
+    )
+
+
+def _powers(rows: list[Row]) -> list[float]:
+    return [
+        float(4**power) for power in range(12) if rows[0]["batch_cap"] <= 4**power <= rows[-1]["batch_cap"]
+    ]
+
+
+def _middle(values: list[float | None]) -> float | None:
+    known = sorted({value for value in values if value is not None})
+    return known[len(known) // 2] if known else None
 
 
 def _switch_off(rows: list[Row]) -> str:

@@ -88,6 +88,8 @@ def seconds(value: float | None) -> str:
     size = abs(value)
     if size == 0:
         return f"0{_SPACE}s"
+    if size < 1e-9:
+        return f"under 1{_SPACE}ns"
     if size < 0.9995e-3:
         return f"{significant(value * 1e6)}{_SPACE}µs"
     if size < 0.9995:
@@ -120,12 +122,12 @@ def share(value: float | None) -> str:
     """A fraction as a percentage; shares near 0 and 1 keep the digits that matter.
 
     >>> [share(x).replace("\\u202f", " ") for x in (0.5, 0.9991, 1.0, 0.0004)]
-    ['50.0 %', '99.91 %', '100 %', '0.04 %']
+    ['50 %', '99.91 %', '100 %', '0.04 %']
     """
     if value is None:
         return NONE
     percent = value * 100
-    if percent in (0, 100) or abs(percent) >= 1000:
+    if abs(percent - round(percent)) < 1e-9 or abs(percent) >= 1000:
         text = f"{percent:,.0f}"
     elif 99 < percent < 100 or abs(percent) < 1:
         text = f"{percent:.2f}"
