@@ -120,8 +120,8 @@ def _found(kind: str, name: str, entries: dict[str, tuple[Any, Any]]) -> Any:
     for known, (entry, aliases) in entries.items():
         if wanted in {squashed(known), *(squashed(str(alias)) for alias in aliases)}:
             return entry
-    known = [*entries, *(str(alias) for _, aliases in entries.values() for alias in aliases)]
-    near = unknown_name(kind, name, known) if near_names(name, known) else unknown_name(kind, name, entries)
+    called = [*entries, *(str(alias) for _, aliases in entries.values() for alias in aliases)]
+    near = unknown_name(kind, name, called) if near_names(name, called) else unknown_name(kind, name, entries)
     raise InputError(near)
 
 
