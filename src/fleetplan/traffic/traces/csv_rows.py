@@ -105,9 +105,10 @@ def _parse(
             SELECT line, text, len(cell) AS n, {time} AS time_text, {session} AS session,
                    {prompt} AS prompt_text, {output} AS output_text FROM source
         ),
+        zones AS (SELECT *, {_zone_sql(unit)} AS zone FROM cells),
         casts AS (
             SELECT *, {_time_sql(unit)} AS time, {_whole_sql("prompt_text")} AS prompt, {_whole_sql("output_text")} AS output
-            FROM cells
+            FROM zones
         ),
         judged AS (
             SELECT *, CASE
@@ -134,6 +135,11 @@ def _whole_sql(cell: str) -> str:
     )
 
 
+def _zone_sql(unit: str | None) -> str:
+    """The offset from UTC at the end of a date, like '+02:00'; '' without."""
+    return r"regexp_extract(time_text[17:], '[+-]\d{2}:?\d{2}$')" if unit == "datetime" else "''"
+
+
 def _time_sql(unit: str | None) -> str:
     if unit is None:
         return "NULL::DOUBLE"
@@ -141,11 +147,11 @@ def _time_sql(unit: str | None) -> str:
         return "CASE WHEN isfinite(TRY_CAST(time_text AS DOUBLE)) THEN TRY_CAST(time_text AS DOUBLE) END"
     shape = r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z| ?[+-]\d{2}:?\d{2})?"
     whole = "CASE WHEN time_text[17] = ':' THEN time_text[:19] ELSE time_text[:16] || ':00' END"
-    fraction = r"rpad(regexp_extract(time_text[20:], '^\.(\d{1,9})', 1), 9, '0')::BIGINT"
-    zone = r"regexp_extract(time_text[17:], '[+-]\d{2}:?\d{2}$')"
+    digits = "rtrim(time_text[21:length(time_text) - length(zone)], ' Z')"
+    fraction = f"CASE WHEN time_text[20] = '.' THEN rpad({digits}[:9], 9, '0')::BIGINT ELSE 0 END"
     offset = (
-        f"CASE WHEN length(time_text) > 21 AND {zone} <> '' THEN (CASE WHEN {zone}[1] = '-' THEN -1 ELSE 1 END) * "
-        f"({zone}[2:3]::INTEGER * 3600 + {zone}[-2:]::INTEGER * 60) ELSE 0 END"
+        "CASE WHEN zone IN ('', '+00:00', '-00:00') THEN 0 ELSE (CASE WHEN zone[1] = '-' THEN -1 ELSE 1 END) * "
+        "(zone[2:3]::INTEGER * 3600 + zone[-2:]::INTEGER * 60) END"
     )
     # Nanoseconds since 1970 in a BIGINT: DuckDB's own TIMESTAMP keeps microseconds and drops a seventh digit.
     return (
