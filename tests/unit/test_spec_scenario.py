@@ -56,7 +56,7 @@ SAME = {
     "number": SPEC.replace("mean: 1200", "mean: 1.2e3"),
     "flow": SPEC.replace("tensor_parallel: [2, 4, 8]", "tensor_parallel:\n    - 2\n    - 4\n    - 8"),
     "order": "policy: {prices: on-demand-2026-08, max_utilisation: 0.8, spare_replicas: 1}\n"
-    + SPEC[: SPEC.index("policy:")],
+    + SPEC[: SPEC.index("\npolicy:") + 1],
     "engine by name or mapping": SPEC.replace("candidates:", "candidates:\n  engine: [{name: vllm}]"),
     "crlf": SPEC.replace("\n", "\r\n"),
 }
@@ -89,7 +89,7 @@ def test_meaning_is_strict_json() -> None:
     [
         ("1200, p99: 6000", "200000, p99: 600000", 9, "longer than the model's context"),
         ("[h100-sxm, h200-sxm]", "[h100-sxm, H100 SXM]", 14, "is the same GPU"),
-        ("kv_cache: [fp8]", "kv_cache: [fp9]", 17, "unknown KV cache type"),
+        ("kv_cache: [fp8]", "kv_cache: [fp9]", 17, ": unknown KV cache dtype (got 'fp9')"),
         ("[bf16, fp8]", "[bf16, f8]", 16, "unknown"),
         (CLASS, CLASS.replace("1 s}", "{base: 1 s}}"), 12, "per_prompt_token"),
         (CLASS, CLASS.replace("p99: 1 s", "p50: 2 s, p99: 1 s"), 12, "promises less time at p99"),

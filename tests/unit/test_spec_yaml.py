@@ -31,12 +31,11 @@ def test_nan_is_a_float() -> None:
 @pytest.mark.shared
 def test_handed_file_of_yaml_traps(shared: Path) -> None:
     text = (shared / "minimal/yaml_sci_and_norway.yaml").read_bytes()
-    values = parse(text, "f").value
-    flat = list(values.values()) if isinstance(values, dict) else values
-    assert not any(value is False for value in flat)
-    assert 45045 not in flat
-    assert 15 not in flat
-    assert {1000.0, 17, 3.1} <= {v for v in flat if isinstance(v, (int, float))}
+    assert parse(text, "f").value == {
+        "workload": {"rate": 1000.0, "slo": {"ttft_ms": 500.0}},
+        "region": "no",
+        "model": 3.1,
+    }
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "bom"])
@@ -58,7 +57,7 @@ REFUSED = [
     ("a: @x\n", "f:1:4: has a character that no value can begin with"),
     ("a: !!python/object x\n", "f:1:4: has a tag"),
     ("a: *b\n", "f:1:4: refers to an unknown anchor"),
-    ("a: &a [*a]\n", "f:1:7: contains itself"),
+    ("a: &a [*a]\n", "f:1:4: contains itself"),
     ("? [1, 2]\n: 3\n", "f:1:3: has a key that is not text"),
     ("a: \x07\n", "f:1:4: has a control character"),
     ("", "f:1:1: is empty"),

@@ -16,6 +16,7 @@ MOST_NODES = 100_000
 MOST_DEPTH = 60
 MOST_BYTES = 10_000_000
 
+_SIMPLE = re.compile(r"[\w.%@+-]+")
 _NULL = re.compile(r"null|Null|NULL|~|")
 _TRUE = re.compile(r"true|True|TRUE")
 _FALSE = re.compile(r"false|False|FALSE")
@@ -55,7 +56,8 @@ class Document:
     def line(self, place: Place, loc: Loc, sentence: str) -> str:
         """`file:line:column: dotted.path: sentence`."""
         path = dotted(loc)
-        return f"{self.file}:{place[0]}:{place[1]}: {path + ': ' if path else ''}{sentence}"
+        said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+        return f"{self.file}:{place[0]}:{place[1]}: {path + ': ' if path else ''}{said}"
 
 
 def dotted(loc: Loc) -> str:
@@ -66,7 +68,11 @@ def dotted(loc: Loc) -> str:
     """
     text = ""
     for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if _SIMPLE.fullmatch(part) else repr(part)
+            text += f".{name}" if text else name
     return text
 
 

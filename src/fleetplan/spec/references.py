@@ -25,13 +25,14 @@ def faults(scenario: Scenario) -> list[Fault]:
         try:
             return find()
         except InputError as error:
-            found.extend((loc, line) for line in error.lines)
+            kind = next((part for part in reversed(loc) if isinstance(part, str)), "")
+            found.extend((loc, line.removeprefix(f"{kind}: ")) for line in error.lines)
             return None
 
     name = str(scenario.files().get("model", scenario.model))
     model = look_up(("model",), lambda: catalog.model(name))
     found += _gpus(scenario, look_up)
-    found += _precisions(scenario, look_up)
+    found += _precisions(scenario, look_up, None if model is None else model.architecture)
     found += _prices(scenario, catalog.data_dir())
     found += _traffic(scenario, catalog.data_dir())
     if model is not None and model.architecture.max_context_tokens:
@@ -56,14 +57,18 @@ def _gpus(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) 
         seen[gpu.name] = written
 
 
-def _precisions(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+def _precisions(
+    scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any], architecture: Any
+) -> list[Fault]:
     from fleetplan.physics import precision
 
+    if architecture is None:  # the model's own fault is told; "stored" cannot be looked up without it
+        return []
     for i, name in enumerate(scenario.candidates.weights):
-        look_up(("candidates", "weights", i), lambda name=name: precision.scheme(name))  # type: ignore[misc]
+        look_up(("candidates", "weights", i), lambda name=name: precision.scheme(name, architecture))  # type: ignore[misc]
     for i, name in enumerate(scenario.candidates.kv_cache):
         look_up(("candidates", "kv_cache", i), lambda name=name: precision.kv_dtype_bytes(name))  # type: ignore[misc]
-    yield from ()
+    return []
 
 
 def _prices(scenario: Scenario, data: Path) -> Iterator[Fault]:

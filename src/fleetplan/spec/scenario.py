@@ -67,7 +67,7 @@ class Scenario(Model):
     step_time: StepTimeChoice = "calibrated"
     """Model of a step's time: calibrated, or {roofline: …}, {affine: …}, {table: path}."""
     policy: Policy
-    """How careful the decision is, and what it is paid with."""
+    """Prices, headroom, spares and confidence of the decision."""
     simulation: Simulation = Simulation()
     """Length and number of the simulations."""
     seed: Whole = 0
