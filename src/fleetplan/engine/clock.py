@@ -126,7 +126,7 @@ def steps_before(rec: Any, when_s: float, most: int) -> int:
 @compiled
 def bin_index(value_s: float) -> int:
     """Bin of a time [s]: exponent and leading mantissa bits."""
-    index = (_bits(value_s) >> (52 - BITS)) - FIRST_BIN
+    index = (_bits(value_s) >> (52 - BITS)) - FIRST_BIN  # type: ignore[call-arg]
     return min(max(index, 0), BINS - 1)
 
 

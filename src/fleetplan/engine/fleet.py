@@ -56,7 +56,7 @@ def run(st: State) -> None:
                 key, kind, index = when, EXPIRY, st.expiry[0].row
         if p.next_outage < len(st.outage):
             when = st.outage[p.next_outage].time_s
-            if (when < key or (when == key and kind > OUTAGE)) and index >= 0:
+            if (when < key or (when == key and kind > OUTAGE)) and (index >= 0 or st.door[0] >= 0):
                 key, kind, index = when, OUTAGE, p.next_outage
         if index < 0 or key > p.until_s:
             break

@@ -8,4 +8,5 @@ from typing import Any
 from numba import njit
 
 # The state's arrays live in Python for the whole run, so that counting references at every call would only cost time.
-compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+compiled: Callable[..., Any] = njit(**_OPTIONS)

@@ -111,7 +111,7 @@ def make_state(
     router: int,
     seed: int,
     until_s: float = np.inf,
-    closed: tuple[int, NDArray[np.float64]] | None = None,
+    closed: tuple[int, float] | None = None,
     outages: NDArray[Any] | None = None,
 ) -> State:
     """Everything that the kernel reads and writes, at time 0."""
