@@ -48,7 +48,7 @@ def test_queueing(tmp_path):
     errors = read_part(parts, "small", "chain_errors")
     assert [row["utilisation"] for row in errors] == [0.3, 0.5, 0.7, 0.8, 0.9]
     assert abs(errors[0]["ttft_error"]) < 0.2
-    assert abs(errors[0]["tpot_error"]) < 0.03
+    assert abs(errors[0]["tpot_error"]) < 0.05
     curve = read_part(parts, "small", "goodput")
     assert [row["batch_cap"] for row in curve] == sorted(row["batch_cap"] for row in curve)
     assert any(row["pareto"] for row in curve)
