@@ -97,7 +97,10 @@ def model(name_or_path: str) -> Model:
     if path.suffix == ".json" or (path / "config.json").is_file():
         made = hf.read_config(path)
         return Model(made.name, made.name, (), str(path), made)
-    names = {entry.stem: (entry, _entry(entry).get("aliases", ())) for entry in _model_files(data_dir())}
+    files = {entry.stem: entry for entry in _model_files(data_dir())}
+    if name_or_path in files:  # without reading every other file for its aliases
+        return _model(files[name_or_path])
+    names = {stem: (entry, _entry(entry).get("aliases", ())) for stem, entry in files.items()}
     return _model(_found("model", name_or_path, names))
 
 
