@@ -318,6 +318,21 @@ def feasible(
         for formula, factor in (("mmc", 1.0), ("md1", 0.6))
         for count in range(max(1, replicas - 2), replicas + 3)
     ]
+    rows["goodput"] = [
+        {
+            "scenario": name,
+            "candidate_id": "c1",
+            "batch_cap": cap,
+            "arrival_rate_requests_per_s": 2.0,
+            "throughput_tokens_per_s": 40.0 * cap**0.8,
+            "user_tokens_per_s": 40 / (1 + cap / 90),
+            "attainment": 0.99 if 8 <= cap <= 169 else 0.02,
+            "goodput_requests_per_s": min(2.0, cap / 8) if cap <= 169 else 0.1,
+            "stable": cap >= 8,
+            "pareto": True,
+        }
+        for cap in (1, 2, 4, 8, 16, 32, 64, 128, 169, 170, 256)
+    ]
     rows["speculation"] = [
         {
             "scenario": name,

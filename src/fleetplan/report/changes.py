@@ -73,7 +73,7 @@ def meaning(store: Store, scenario: str, written: str) -> dict[str, Any]:
             for row in evidence
             if row["replicas"] == decision["replicas"]
         },
-        "settings": {row["path"]: row["value"] for row in store.table("settings", scenario)},
+        "settings": store.settings(scenario),
         "candidates": {
             row["candidate_id"]: [row["label"], row.get("reason") or "can run"] for row in candidates
         },

@@ -313,9 +313,8 @@ def lines(
 ) -> Spec:
     """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height, `whole_x` ticks at each x."""
     kinds = list(dict.fromkeys(str(row["series"]) for row in rows))
-    x = alt.X(
-        "x:Q", title=x_title, scale=alt.Scale(type="log" if log_x else "linear", nice=False, zero=False)
-    )
+    scale = alt.Scale(type="log", nice=False) if log_x else alt.Scale(nice=False, zero=False)
+    x = alt.X("x:Q", title=x_title, scale=scale)
     if whole_x or ticks:
         x = x.axis(values=_thinned(ticks or sorted({row["x"] for row in rows})), format=",d")
     axis = alt.Axis(format="%") if percent else alt.Axis()

@@ -51,11 +51,7 @@ def alternatives(store: Store, scenario: str) -> Section:
         alive = [row for row in candidates if not row.get("reason")]
         blocks.append(_alive(alive, decision, scenario))
     blocks += _rejected(candidates, plans, scenario)
-    out = sum(1 for row in candidates if row.get("reason"))
-    some = f"{len(candidates)} candidates: {len(candidates) - out} can run, {out} cannot."
-    return Section(
-        "alternatives", title, some if out else f"{len(candidates)} candidates, all of which can run.", blocks
-    )
+    return Section("alternatives", title, _counted(candidates, plans), blocks)
 
 
 def levers(store: Store, scenario: str) -> Section:

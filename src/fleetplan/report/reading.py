@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,14 @@ class Store:
         if not self.has(name, "scenario"):
             return []
         return self.rows(f"SELECT * FROM {name} WHERE scenario = ? AND {where} ORDER BY {order}", scenario)
+
+    def settings(self, scenario: str) -> dict[str, str]:
+        """Every setting of a scenario's meaning by its path; texts without their quotes."""
+        found = {}
+        for row in self.table("settings", scenario):
+            value = str(row["value"])
+            found[row["path"]] = str(json.loads(value)) if value.startswith('"') else value
+        return found
 
     def scenarios(self) -> list[str]:
         """The scenarios that have a decision, by name."""

@@ -212,7 +212,7 @@ def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list
             else "Compute never takes over. "
         )
         + (
-            f"The KV cache holds {wall:,} sequences of mean length: what lies beyond is dashed."
+            f"The KV cache holds {wall:,} sequences of mean length{': what lies beyond is dashed' if within != steps else ''}."
             if wall is not None
             else ""
         )
@@ -251,8 +251,8 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
     ]
     if not rows and not candidate:
         return None
-    if candidate and all(row["candidate_id"] != candidate["candidate_id"] for row in rows):
-        rows = [candidate, *rows]
+    if candidate:
+        rows = [candidate, *(row for row in rows if row["candidate_id"] != candidate["candidate_id"])]
     parts = ("weights", "KV cache", "activations, runtime, reserve")
     bars = []
     short = short_labels([row["label"] for row in rows])

@@ -85,7 +85,7 @@ def cell(column: str, value: object, tone: str = "") -> Cell:
     if column == "holds" and isinstance(value, bool):
         return Cell("holds" if value else "fails", "good" if value else "bad")
     text = units.quantity(column, value)
-    return Cell(text, tone or ("long" if len(text) > 48 else ""))
+    return Cell(text, tone or ("long" if len(text) > 48 else "wordy" if len(text) > 20 else ""))
 
 
 def heading(column: str) -> str:

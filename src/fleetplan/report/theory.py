@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from fleetplan.report import charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
-from fleetplan.report.headline import decision_of
+from fleetplan.report.headline import candidate_of, decision_of
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, table
+
+_FORMULAS = {
+    "mm1": "M/M/1",
+    "mmc": "M/M/c",
+    "md1": "M/D/1",
+    "mg1": "M/G/1",
+    "ggc": "G/G/c",
+    "continuous_batching": "birth–death chain",
+}
 
 
 def queueing(store: Store, scenario: str) -> Section:
@@ -17,6 +26,7 @@ def queueing(store: Store, scenario: str) -> Section:
         for row in store.table("queueing", scenario, order="formula, replicas")
         if row["candidate_id"] == chosen
     ]
+    rows = [{**row, "formula": _FORMULAS.get(row["formula"], row["formula"])} for row in rows]
     blocks: list[Block] = []
     waits = [row for row in rows if row["wait_mean_s"] is not None]
     if len({row["replicas"] for row in waits}) > 1:
@@ -193,10 +203,18 @@ def goodput(store: Store, scenario: str) -> Section:
                 wide=False,
             )
         )
-    own = "" if rows[0]["candidate_id"] == chosen else " Shown for another candidate than the decided one."
+    own = (
+        ""
+        if rows[0]["candidate_id"] == chosen
+        else f" Shown for {_label(store, scenario, rows[0]['candidate_id'])}."
+    )
     return Section(
         "goodput", title, f"A larger batch serves more and makes each user wait longer.{own}", blocks
     )
+
+
+def _label(store: Store, scenario: str, candidate_id: str) -> str:
+    return str(candidate_of(store, scenario, candidate_id).get("label") or f"candidate {candidate_id}")
 
 
 def _powers(rows: list[Row]) -> list[float]:

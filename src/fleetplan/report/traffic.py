@@ -66,7 +66,7 @@ def traffic(store: Store, scenario: str) -> Section:
 
 def assumptions(store: Store, scenario: str) -> Section:
     """Every setting of the scenario's meaning: what the plan takes as given."""
-    rows = store.table("settings", scenario, order="ALL")
+    rows = [{"path": path, "value": value} for path, value in store.settings(scenario).items()]
     title = "What was assumed"
     blocks: list[Block] = []
     described = (store.table("scenarios", scenario) or [{}])[0]

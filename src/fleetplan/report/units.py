@@ -33,6 +33,7 @@ _ENDINGS: tuple[tuple[str, str], ...] = (
     ("_h", "hours"),
     ("_share", "share"),
     ("_fraction", "share"),
+    ("_error", "share"),
     ("utilisation", "share"),
     ("attainment", "share"),
     ("probability", "share"),
