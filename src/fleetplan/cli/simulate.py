@@ -1,0 +1,148 @@
+"""`fleetplan simulate`: requests of a file on a step-time model of a file, exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option(
+    "--requests",
+    "requests_path",
+    required=True,
+    help="CSV: arrival_s,prompt_tokens,output_tokens; or any trace",
+)
+@click.option(
+    "--steptime", "steptime_path", required=True, help="JSON: model affine, linear, vectors or table"
+)
+@click.option(
+    "--scheduler", default="chunked", show_default=True, help="static, continuous, chunked or prefill_first"
+)
+@click.option(
+    "--max-num-seqs", type=int, default=256, show_default=True, help="most sequences that run at once"
+)
+@click.option(
+    "--max-num-batched-tokens", type=int, default=8192, show_default=True, help="token budget of a step"
+)
+@click.option("--kv-blocks", type=int, help="KV blocks of a replica (default: no limit)")
+@click.option("--block-size", type=int, default=16, show_default=True, help="tokens of a block")
+@click.option("--replicas", type=int, default=1, show_default=True)
+@click.option(
+    "--router", default="round_robin", show_default=True, help="how arrivals are spread over replicas"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="of the random routers")
+@click.option("--max-queued-requests", type=int, help="an arrival that finds this many waiting is rejected")
+@click.option("--max-queued-tokens", type=int, help="most prompt tokens that may wait at a replica")
+@click.option("--timeout-s", type=float, help="every request without a token after this long gives up")
+@click.option("--concurrency", type=int, help="closed loop: this many users, each waiting for its answer")
+@click.option(
+    "--think-s", type=float, default=0.0, show_default=True, help="closed loop: pause before a user's next"
+)
+@click.option(
+    "--start-up-s", type=float, default=0.0, show_default=True, help="replicas serve from this time on"
+)
+@click.option("--until-s", type=float, help="stop here; what runs then is unfinished")
+@click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
+@click.option("--out", type=click.Path(dir_okay=False), help="a row a request, to .csv or .parquet")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def command(**options: Any) -> None:
+    """Simulate requests from a file on a step-time model from a file."""
+    import json
+
+    from fleetplan.engine.files import write_records
+
+    result, order = _run(options)
+    if options["out"]:
+        write_records(result, order, options["out"])
+    document = _document(result)
+    if options["as_json"]:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
+    for name, value in document.items():
+        if name not in ("reasons", "classes"):
+            shown = document["reasons"].get(name, "–") if value is None else value
+            click.echo(f"{name:24} {shown:.6g}" if isinstance(shown, float) else f"{name:24} {shown}")
+
+
+def _run(options: dict[str, Any]) -> tuple[Any, Any]:
+    from dataclasses import replace
+
+    import numpy as np
+
+    from fleetplan.engine import ClosedLoop, EngineConfig, simulate, starting
+    from fleetplan.errors import InputError
+    from fleetplan.physics.steptime_file import from_json
+
+    requests, order = _requests(options["requests_path"])
+    if options["timeout_s"] is not None:
+        if not options["timeout_s"] > 0:
+            raise InputError(f"--timeout-s: must be above 0 (got {options['timeout_s']})")
+        requests = replace(requests, timeout_s=np.full(len(requests), options["timeout_s"]))
+    config = EngineConfig(
+        options["scheduler"],
+        max_num_seqs=options["max_num_seqs"],
+        max_num_batched_tokens=options["max_num_batched_tokens"],
+        kv_blocks=options["kv_blocks"],
+        block_size=options["block_size"],
+        max_queued_requests=options["max_queued_requests"],
+        max_queued_tokens=options["max_queued_tokens"],
+    )
+    closed = (
+        None if options["concurrency"] is None else ClosedLoop(options["concurrency"], options["think_s"])
+    )
+    result = simulate(
+        requests,
+        from_json(options["steptime_path"]),
+        config,
+        replicas=options["replicas"],
+        router=options["router"],
+        seed=options["seed"],
+        until_s=np.inf if options["until_s"] is None else options["until_s"],
+        closed_loop=closed,
+        outages=starting(options["replicas"], options["start_up_s"]),
+        plain=options["plain"],
+    )
+    return result, order
+
+
+def _requests(path: str) -> tuple[Any, Any]:
+    """Our own CSV, strictly; another known trace as `fleetplan trace` reads it."""
+    from pathlib import Path
+
+    import numpy as np
+
+    from fleetplan.engine.files import NEEDED, read_requests
+    from fleetplan.errors import InputError
+    from fleetplan.traffic.requests import Requests
+    from fleetplan.traffic.traces import read
+
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{path}: no such file, a CSV with {','.join(NEEDED)} would be right")
+    with file.open("rb") as opened:
+        first = opened.readline().decode("utf-8", "replace").lstrip("\ufeff")
+    if file.suffix == ".csv" and any(name in first for name in NEEDED):
+        return read_requests(file)
+    trace = read(file)
+    if trace.arrival_s is None:
+        raise InputError(f"{path}: has no time of arrival (got a trace of format {trace.format})")
+    requests = Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
+    return requests, np.argsort(trace.arrival_s, kind="stable")
+
+
+def _document(result: Any) -> dict[str, Any]:
+    summary = result.summary()
+    keys = (
+        "requests", "finished", "rejected", "timed_out", "unfinished", "steps", "makespan_s", "output_tokens",
+        "output_tokens_per_s", "total_tokens_per_s", "ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s",
+        "tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s", "itl_mean_s", "itl_p99_s", "e2e_mean_s", "e2e_p50_s",
+        "e2e_p99_s", "preemptions", "stable", "stability",
+    )  # fmt: skip
+    document = {key: summary[key] for key in keys}
+    document["reasons"] = {k: v for k, v in summary["reasons"].items() if k in document}
+    for key in ("makespan_s", "output_tokens_per_s", "total_tokens_per_s"):
+        if document[key] is None:
+            document["reasons"][key] = "no request finished"
+    return document

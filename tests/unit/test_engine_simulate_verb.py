@@ -1,0 +1,129 @@
+"""`fleetplan simulate`: files in, records and JSON out, and every bad file named with its line."""
+
+import csv
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from fleetplan.cli.simulate import command
+from fleetplan.errors import InputError
+
+AFFINE = {"model": "affine", "t_fixed_s": 0.005, "prefill_s_per_token": 2e-5, "decode_s_per_sequence": 5e-4}
+KEYS = [
+    "requests",
+    "finished",
+    "rejected",
+    "timed_out",
+    "unfinished",
+    "steps",
+    "makespan_s",
+    "output_tokens",
+    "output_tokens_per_s",
+    "ttft_mean_s",
+    "ttft_p50_s",
+    "ttft_p99_s",
+    "tpot_mean_s",
+    "tpot_p95_s",
+    "e2e_mean_s",
+    "preemptions",
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "cost.json").write_text(json.dumps(AFFINE))
+    (tmp_path / "requests.csv").write_text(
+        "arrival_s,prompt_tokens,output_tokens\n1.0,100,1\n0.0,100,3\n0.0,5000,10\n"
+    )
+    return tmp_path
+
+
+def run(folder: Path, *options: str) -> dict:
+    arguments = [
+        "--requests",
+        str(folder / "requests.csv"),
+        "--steptime",
+        str(folder / "cost.json"),
+        "--json",
+        *options,
+    ]
+    answer = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert answer.exit_code == 0
+    return json.loads(answer.output)
+
+
+@pytest.mark.parametrize("plain", [(), ("--plain",)])
+def test_figures_and_records(files: Path, plain: tuple[str, ...]) -> None:
+    out = files / "out.csv"
+    figures = run(files, "--scheduler", "chunked", "--kv-blocks", "20", "--out", str(out), *plain)
+    assert set(KEYS) <= set(figures)
+    assert {k: figures[k] for k in KEYS[:6]} == {
+        "requests": 3, "finished": 2, "rejected": 1, "timed_out": 0, "unfinished": 0, "steps": 4,
+    }  # fmt: skip
+    assert figures["makespan_s"] == pytest.approx(1.007)
+    assert figures["ttft_p99_s"] is None
+    assert "unbounded" in figures["reasons"]["ttft_p99_s"]
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["outcome"] for row in rows] == ["finished", "finished", "rejected"]
+    assert [float(row["arrival_s"]) for row in rows] == [1.0, 0.0, 0.0]
+    assert rows[2]["finish_s"] == ""
+    assert float(rows[1]["finish_s"]) == pytest.approx(0.007 + 2 * 0.0055)
+    assert float(rows[0]["first_scheduled_s"]) == 1.0
+
+
+def test_parquet_holds_the_same_as_csv(files: Path) -> None:
+    for name in ("out.csv", "out.parquet"):
+        run(
+            files,
+            "--kv-blocks",
+            "20",
+            "--replicas",
+            "2",
+            "--router",
+            "least_outstanding",
+            "--out",
+            str(files / name),
+        )
+    rows = duckdb.sql(f"SELECT * FROM '{files / 'out.parquet'}'").fetchall()
+    text = list(csv.reader((files / "out.csv").read_text().splitlines()))[1:]
+    assert [["" if cell is None else str(cell) for cell in row] for row in rows] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("arrival_s,prompt_tokens\n0,1\n", ":1: column output_tokens is missing"),
+        ("arrival_s,prompt_tokens,output_tokens,colour\n0,1,1,red\n", ":1: unknown column (got 'colour')"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,1\n0,0,1\n", ":3: prompt_tokens is wrong (got '0')"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,2.5\n", ":2: output_tokens is wrong (got '2.5')"),
+        ("arrival_s,prompt_tokens,output_tokens\nnan,1,1\n", ":2: arrival_s is wrong (got 'nan')"),
+        ("arrival_s,prompt_tokens,output_tokens\n-1,1,1\n", ":2: arrival_s is wrong (got '-1')"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1\n", ":2: 2 cells"),
+        ("arrival_s,prompt_tokens,output_tokens\n", ":2: no request"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_line(files: Path, text: str, told: str) -> None:
+    (files / "requests.csv").write_text(text)
+    with pytest.raises(InputError, match=r"requests\.csv") as error:
+        run(files)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--scheduler", "chunky"), "near names: chunked"),
+        (("--router", "robin"), "router"),
+        (("--max-num-seqs", "0"), "max_num_seqs: must be at least 1"),
+        (("--replicas", "0"), "replicas: must be at least 1"),
+        (("--out", "x.txt"), ".csv or .parquet"),
+        (("--concurrency", "0"), "concurrency must be at least 1"),
+    ],
+)
+def test_a_bad_option_is_told(files: Path, options: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InputError) as error:
+        run(files, *options)
+    assert told in str(error.value)
