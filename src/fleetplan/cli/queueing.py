@@ -20,14 +20,13 @@ def command(spec: Path, parts: Path) -> None:
     """Closed forms of waiting, TTFT and TPOT by replicas; their error against the engine; goodput by batch cap."""
     from fleetplan.sizing.decide import plan
     from fleetplan.spec import load
-    from fleetplan.store.meaning import code_fingerprint, stage_digest
+    from fleetplan.store.meaning import part_meta
     from fleetplan.store.parts import write_part
 
     scenario = load(spec)
-    meta: dict[str, str | int] = {"spec_digest": stage_digest(scenario, "queueing"), "code_fingerprint": code_fingerprint("queueing"), "seed": scenario.seed}  # fmt: skip
     made = tables(plan(scenario))
     for name, rows in made.items():
-        write_part(parts, scenario.scenario, name, rows, meta)
+        write_part(parts, scenario.scenario, name, rows, part_meta(scenario, "queueing"))
     click.echo(
         f"{scenario.scenario}: " + ", ".join(f"{len(rows)} rows of {name}" for name, rows in made.items())
     )

@@ -28,11 +28,12 @@ def command(spec: Path, parts: Path) -> None:
     acceptances with an EAGLE-3 head, marked "what if".
     """
     from fleetplan.spec import load
-    from fleetplan.store.meaning import code_fingerprint, stage_digest
+    from fleetplan.store.meaning import part_meta
     from fleetplan.store.parts import write_part
 
     scenario = load(spec)
-    meta: dict[str, str | int] = {"spec_digest": stage_digest(scenario, "speculation"), "code_fingerprint": code_fingerprint("speculation"), "seed": 0}  # fmt: skip
+    # The stage does not read the scenario's seed: its own experiment has a fixed one.
+    meta = part_meta(scenario, "speculation") | {"seed": 0}
     made = tables(scenario)
     for name, rows in made.items():
         write_part(parts, scenario.scenario, name, rows, meta)

@@ -36,7 +36,11 @@ def stage_meaning(scenario: Scenario, stage: str) -> dict[str, Any]:
         section.pop(last, None)
     if "slo" in ignored:
         spec["workload"] = _without(spec["workload"], "slo")
-    return {"spec": spec, "data": _data(scenario, "step_time" in spec, "prices" in spec.get("policy", {}))}
+    data = _data(scenario, "step_time" in spec, "prices" in spec.get("policy", {}))
+    if stage == "speculation":
+        folder = catalog.data_dir()
+        data["drafting"] = [_digest_of(folder / "acceptance.csv"), _yaml_digest(folder / "speculation.yaml")]
+    return {"spec": spec, "data": data}
 
 
 def stage_digest(scenario: Scenario, stage: str) -> str:
