@@ -49,7 +49,7 @@ def fit(
         predicted, by_class = basis.gradient(k)
         by_class = np.where(held[:, None, :], 0.0, by_class)
         residual = (np.log(predicted) - target) / scale
-        jacobian = np.einsum("pmk,pkz->pmz", by_class / predicted[..., None], matrix) / scale[None, :, None]
+        jacobian = np.matmul(by_class / predicted[..., None], matrix) / scale[None, :, None]
         pull = weight / (1 + residual**2) if robust else weight
         a = jacobian.reshape(-1, len(chosen))
         r, w = residual.ravel(), pull.ravel()

@@ -11,9 +11,10 @@ import numpy as np
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture
-from fleetplan.physics.constants import Calibration, calibration
+from fleetplan.physics.constants import Calibration, calibration, load
 from fleetplan.physics.form import Floats, StepTime
 from fleetplan.physics.roofline import checked_layout, replica_work
+from fleetplan.physics.steptime_file import from_document
 from fleetplan.physics.terms import OVERHEAD_UNITS, SWITCHES, TERMS, Slopes, slopes, token_rows
 from fleetplan.physics.work import Work
 
@@ -96,6 +97,18 @@ def calibrate_step(
     chosen = calibration(architecture, gpu, engine, weights, calibration_file)
     k = chosen.constants
     work = replica_work(architecture, gpu, weights=weights, kv_cache=kv_cache, layout=layout)
+    document = load(calibration_file)
+    if "steptime" in document:
+        # A model fitted to one deployment's own request log: nothing of ours is added to it.
+        return Calibrated(
+            from_document(document["steptime"], str(calibration_file)),
+            chosen,
+            work,
+            {},
+            0.0,
+            0.0,
+            ("kv", "kv"),
+        )
     grid = _grid(max_tokens)
     rows = token_rows(work, gpu, engine, grid, off)
     exact = token_rows(
@@ -168,6 +181,12 @@ def explain(
     n = batch + prompt_tokens
     if n < 1:
         raise InputError("a step has at least one token: give --batch or --prompt")
+    if not made.overhead_terms_s:
+        seen = (
+            batch * context_tokens + prompt_tokens,
+            batch * context_tokens + prompt_tokens * (prompt_tokens + 1) / 2,
+        )
+        return [("step", float(step.step_s(n, batch + (prompt_tokens > 0), batch, *seen)))]
     if n > step.max_tokens:
         raise InputError(
             f"a step of {n} tokens is longer than the table of {step.max_tokens}; give --max-tokens {n}"

@@ -111,6 +111,12 @@ def calibration(
         raise InputError(f"engine: {unknown_name('engine', engine, ENGINES)}")
     document = load(path)
     effects: dict[str, dict[str, dict[str, float]]] = document["effects"]
+    if "steptime" in document:
+        band = Band(**document["bands"]["deployment"]["tpot"])
+        named = f"a request log of one deployment ({document['name']})"
+        return Calibration(
+            dict(PRIOR), "deployment", named, band, Band(**document["bands"]["deployment"]["ttft"]), band
+        )
     wanted = keys(model_key(architecture), gpu_key(gpu), engine, precision_key(weights, architecture))
     pairs = {(k.split("|")[1], k.split("|")[2]) for k in effects.get("deployment", {})}
     pair = (wanted["gpu"], engine)

@@ -1,0 +1,106 @@
+"""`fleetplan calibrate`: fit the step-time constants to measured results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
+@click.option(
+    "--model", help="catalogue name or config.json of what was served (for runs of a benchmark tool)"
+)
+@click.option("--gpu", help="catalogue name of the GPU")
+@click.option("--engine", default="vllm", show_default=True, help="vllm, sglang or trtllm")
+@click.option("--weights", default="stored", show_default=True)
+@click.option("--kv-cache", default="bf16", show_default=True)
+@click.option("--tensor-parallel", "--tp", type=int, default=1, show_default=True)
+@click.option("--data-parallel", type=int, default=1, show_default=True)
+@click.option("--expert-parallel", type=int, default=1, show_default=True)
+@click.option("--name", help="name of the calibration; the first file's by default")
+@click.option("--out", type=click.Path(dir_okay=False), help="write the calibration as YAML")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def command(files: tuple[str, ...], name: str | None, out: str | None, as_json: bool, **options: Any) -> None:
+    """Fit constants to FILES and say how well they predict what was held out.
+
+    Reads a per-request log (requests.jsonl with its meta.json; or their folder), vLLM bench serve JSON, SGLang bench JSONL, GuideLLM JSON,
+    inference-perf lifecycle JSON or YAML, aiperf records, and a CSV with the columns of data/measurements/serving.csv. Runs of a tool need --model and
+    --gpu; fewer than four runs are compared, not fitted. The result is used as `--calibration FILE` and as `engine: FILE` of a scenario.
+    """
+    import json
+    from pathlib import Path
+
+    from fleetplan.calibration.public import write
+
+    paths = [Path(file) for file in files]
+    document = _fit(paths, name or paths[0].stem, options)
+    if out:
+        write(document, Path(out))
+    shown = {
+        key: document[key]
+        for key in ("name", "provenance", "residuals", "held_out_error", "steptime")
+        if key in document
+    }
+    if as_json:
+        click.echo(json.dumps(shown, indent=2, allow_nan=False, default=str))
+        return
+    click.echo(f"{document['name']}: {json.dumps(document['provenance'], default=str)}")
+    for key in ("steptime", "residuals"):
+        if key in document:
+            click.echo(f"{key}: {json.dumps(document[key])}")
+    for kind, tables in document["held_out_error"].items():
+        click.echo(f"held out by {kind}: {json.dumps(tables)}")
+    if out:
+        click.echo(f"wrote {out}")
+
+
+def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
+    from fleetplan import catalog
+    from fleetplan.calibration import deployment
+    from fleetplan.calibration.public import fit_points
+    from fleetplan.calibration.readers import RequestLog, Run, read
+    from fleetplan.errors import InputError
+    from fleetplan.physics.roofline import checked_layout
+
+    if paths[0].suffix == ".csv":
+        if len(paths) > 1:
+            raise InputError("a CSV of points is fitted alone: give one file")
+        return fit_points(paths[0], name, f"points of {paths[0].name}")
+    digests: dict[bytes, Any] = {}
+    for path in paths:
+        content = path.read_bytes() if path.is_file() else str(path).encode()
+        if content in digests:
+            raise InputError(f"{path}: the same content as {digests[content]}; a run counts once")
+        digests[content] = path
+    runs: list[Run] = []
+    for path in paths:
+        found = read(path)
+        if isinstance(found, RequestLog):
+            if len(paths) > 1:
+                raise InputError(f"{path}: a request log is fitted alone: give one file")
+            return deployment.fit_log(found, name, path)
+        runs += found
+    missing = [
+        f"--{option}: needed to predict runs of {runs[0].tool}"
+        for option in ("model", "gpu")
+        if not options[option]
+    ]
+    if missing:
+        raise InputError(*missing)
+    model, gpu = catalog.model(options["model"]), catalog.gpu(options["gpu"])
+    layout = checked_layout(
+        options["tensor_parallel"], 1, options["data_parallel"], options["expert_parallel"]
+    )
+    points = deployment.points_of(
+        runs,
+        model.name,
+        model.architecture,
+        gpu,
+        options["engine"],
+        options["weights"],
+        options["kv_cache"],
+        layout,
+    )
+    return deployment.fit_runs(points, name, paths)
