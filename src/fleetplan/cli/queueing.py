@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ REPLAYED_REQUESTS = 1500
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--parts", type=click.Path(path_type=Path, file_okay=False), default=Path("results/parts"), show_default=True, help="The folder of Parquet parts.")  # fmt: skip
-def command(spec: Path, parts: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the rows too, as JSON by table.")
+def command(spec: Path, parts: Path, as_json: bool) -> None:
     """Closed forms of waiting, TTFT and TPOT by replicas; their error against the engine; goodput by batch cap."""
     from fleetplan.sizing.decide import plan
     from fleetplan.spec import load
@@ -27,6 +29,9 @@ def command(spec: Path, parts: Path) -> None:
     made = tables(plan(scenario))
     for name, rows in made.items():
         write_part(parts, scenario.scenario, name, rows, part_meta(scenario, "queueing"))
+    if as_json:
+        click.echo(json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False))
+        return
     click.echo(
         f"{scenario.scenario}: " + ", ".join(f"{len(rows)} rows of {name}" for name, rows in made.items())
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ WHAT_IF_DRAFTS = 5
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--parts", type=click.Path(path_type=Path, file_okay=False), default=Path("results/parts"), show_default=True, help="The folder of Parquet parts.")  # fmt: skip
-def command(spec: Path, parts: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the rows too, as JSON by table.")
+def command(spec: Path, parts: Path, as_json: bool) -> None:
     """Sweep draft length, acceptance, batch and context through each candidate's step-time model.
 
     A candidate with speculation is swept at the acceptance that its spec states or names; one without, at a range of
@@ -37,6 +39,9 @@ def command(spec: Path, parts: Path) -> None:
     made = tables(scenario)
     for name, rows in made.items():
         write_part(parts, scenario.scenario, name, rows, meta)
+    if as_json:
+        click.echo(json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False))
+        return
     click.echo(
         f"{scenario.scenario}: " + ", ".join(f"{len(rows)} rows of {name}" for name, rows in made.items())
     )

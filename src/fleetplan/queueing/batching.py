@@ -79,12 +79,9 @@ def batch_rates(
         )
         own += with_own
         delay += with_other - (decode if policy != "prefill_first" else 0.0)
-    if policy == "prefill_first":
-        residence = (output_tokens - 1) * decode + own + (b - 1) * delay
-        steps = output_tokens - 1 + b * len(chunks)
-    else:
-        residence = (output_tokens - 1) * decode + own + (b - 1) * delay
-        steps = np.full(largest, output_tokens - 1 + len(chunks), dtype=np.float64)
+    residence = (output_tokens - 1) * decode + own + (b - 1) * delay
+    # Steps that b requests take: their decodes are shared; prompts share steps with decodes but under prefill_first.
+    steps = output_tokens - 1 + (b if policy == "prefill_first" else 1) * len(chunks)
     share = np.minimum(1.0, b * len(chunks) / steps)
     mean = residence / (output_tokens - 1 + len(chunks))
     long = delay / len(chunks) + (decode if policy != "prefill_first" else 0.0)

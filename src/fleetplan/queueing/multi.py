@@ -111,7 +111,7 @@ def mmc(arrival_per_s: float, service_s: float, servers: int) -> QueueResult:
 def mdc(arrival_per_s: float, service_s: float, servers: int) -> QueueResult:
     """M/D/c by Cosmetatos (1975): E[W] ≈ ½·[1 + (1−ρ)(c−1)(√(4+5c) − 2)/(16ρc)]·E[W of M/M/c].
 
-    Exact at c = 1. Chance of waiting is M/M/c's, the wait of those that wait taken as exponential.
+    Exact at c = 1; at light load, where the formula passes M/M/c's wait, that is taken. Chance of waiting is M/M/c's, the wait of those that wait taken as exponential.
     """
     base = mmc(arrival_per_s, service_s, servers)
     method = "approximation: Cosmetatos 1975"

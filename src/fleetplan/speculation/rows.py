@@ -29,7 +29,7 @@ def equal_acceptance(by_position: Sequence[float]) -> float:
     """The α that, equal at every position, gives the same tokens per pass.
 
     >>> round(equal_acceptance([0.75, 0.70, 0.66]), 4)
-    0.717
+    0.7225
     """
     wanted = expected_tokens_by_position(by_position)
     if wanted >= len(by_position) + 1:
