@@ -217,6 +217,8 @@ def _binding_note(decision: Row, held: Sequence[Row]) -> str:
         notes.append(
             f"The fleet runs at {units.share(decision['utilisation'])} of the rate it could sustain{most}."
         )
+    if decision.get("lower_bound_replicas") is not None:
+        notes.append(f"By load alone {decision['lower_bound_replicas']} would do.")
     measured = [
         (near, row) for row in held if row.get("limit_s") and (near := promises.ratio(row)) is not None
     ]

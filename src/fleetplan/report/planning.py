@@ -8,7 +8,7 @@ from fleetplan.report import charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
-from fleetplan.report.tabulate import query, short_labels, table
+from fleetplan.report.tabulate import query, shared_parts, short_labels, table
 
 _PLAN_COLUMNS = (
     "label", "replicas", "gpus", "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "utilisation", "ttft_p99_s",
@@ -28,8 +28,13 @@ def alternatives(store: Store, scenario: str) -> Section:
         {"label": labels.get(row["candidate_id"], row["candidate_id"]), **row}
         for row in store.table("plans", scenario, order="ALL")
     ]
+    short = short_labels(list(labels.values()))
     counted = sorted(
-        (row for row in plans if row.get("gpus") is not None and row.get("cost_usd_per_hour") is not None),
+        (
+            {**row, "label": short.get(row["label"], row["label"])}
+            for row in plans
+            if row.get("gpus") is not None and row.get("cost_usd_per_hour") is not None
+        ),
         key=lambda row: (row["cost_usd_per_hour"], row["gpus"]),
     )
     blocks: list[Block] = []
@@ -45,6 +50,8 @@ def alternatives(store: Store, scenario: str) -> Section:
                 keep=_PLAN_COLUMNS,
                 query=query("plans", scenario),
                 marked=_where(counted, decision["candidate_id"]),
+                labels={"label": "Candidate"},
+                note=shared_parts(list(labels.values())),
             )
         )
     else:
@@ -213,7 +220,15 @@ def _rejected(candidates: Sequence[Row], plans: Sequence[Row], scenario: str) ->
     if not rejected:
         return []
     where = query("candidates", scenario, "reason IS NOT NULL")
-    return [table("candidates", rejected, "Rejected candidates, with the reason", query=where)]
+    return [
+        table(
+            "candidates",
+            rejected,
+            "Rejected candidates, with the reason",
+            query=where,
+            labels={"label": "Candidate"},
+        )
+    ]
 
 
 def _where(rows: Sequence[Row], candidate_id: str | None) -> list[int]:

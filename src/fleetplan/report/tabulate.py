@@ -78,6 +78,19 @@ def short_labels(labels: Sequence[str]) -> dict[str, str]:
     }
 
 
+def shared_parts(labels: Sequence[str]) -> str:
+    """The parts that all labels share, as a note under a table of short labels; empty when there are none.
+
+    >>> shared_parts(["H100, TP 2, vllm", "H100, TP 4, vllm"])
+    'All candidates: H100, vllm.'
+    """
+    parts = [label.split(", ") for label in dict.fromkeys(labels)]
+    if len({len(each) for each in parts}) != 1 or len(parts) < 2:
+        return ""
+    common = [column[0] for column in zip(*parts, strict=True) if len(set(column)) == 1]
+    return f"All candidates: {', '.join(common)}." if common else ""
+
+
 def cell(column: str, value: object, tone: str = "") -> Cell:
     """A value as a cell: its text with the unit; a missing value is quiet; truth values carry a tone of their own."""
     if value is None:
