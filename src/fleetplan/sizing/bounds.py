@@ -24,11 +24,13 @@ class Lone:
     e2e_s: Floats
 
 
-def lone(requests: Requests, step: StepTime, budget_tokens: int | None) -> Lone:
+def lone(
+    requests: Requests, step: StepTime, budget_tokens: int | None, client_s: tuple[float, float] = (0.0, 0.0)
+) -> Lone:
     """Lower bounds of what any schedule gives each request, from steps that hold it alone.
 
     The prompt runs in chunks of `budget_tokens` (None: whole). A decode step's time is convex in the context, so the mean over an
-    answer is at least the time at the mean context S + G/2.
+    answer is at least the time at the mean context S + G/2. `client_s` (fixed, a prompt token) comes on top of TTFT.
     """
     prompt = requests.prompt_tokens
     ttft = np.zeros(len(prompt))
@@ -38,6 +40,7 @@ def lone(requests: Requests, step: StepTime, budget_tokens: int | None) -> Lone:
         some = n > 0
         ttft[some] += _lone_step(step, done[some], n[some], decoding=0)
         done = done + n
+    ttft += client_s[0] + client_s[1] * prompt
     gaps = requests.output_tokens - 1
     tpot = np.zeros(len(prompt))
     several = gaps > 0

@@ -118,6 +118,7 @@ def verdict_at(built: Machine, subject: Plan, sustainable_per_s: float, replicas
     return judge(
         replicas,
         traffic.limits,
+        built.client_s,
         run,
         utilisation=utilisation,
         max_utilisation=scenario.policy.max_utilisation,
@@ -159,7 +160,7 @@ def decide(
         assert built.step is not None
         assert built.config is not None
         budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-        why = bounds.hopeless(traffic.limits, mix, bounds.lone(mix, built.step, budget))
+        why = bounds.hopeless(traffic.limits, mix, bounds.lone(mix, built.step, budget, built.client_s))
         if why is not None:
             options.append(Option(built, "infeasible", why))
             continue

@@ -9,6 +9,7 @@ from fleetplan import catalog
 from fleetplan.engine import EngineConfig, Result, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics import steptime
+from fleetplan.physics.calibrated import Calibrated, calibrate_step
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.memory import Memory, memory
 from fleetplan.sizing.candidates import Candidate
@@ -33,6 +34,18 @@ class Machine:
     config: EngineConfig | None
     reason: str | None
     """Why it cannot run; None: it can."""
+    made: Calibrated | None = None
+    """Where the step time is calibrated: its terms, its basis and its error band."""
+
+    @property
+    def client_s(self) -> tuple[float, float]:
+        """What a client's TTFT has on top of the engine's: (fixed [s], a prompt token [s])."""
+        return (self.made.client_s, self.made.client_token_s) if self.made else (0.0, 0.0)
+
+    @property
+    def basis(self) -> str:
+        """Where the step time comes from, in words."""
+        return self.made.calibration.named if self.made else "as the spec gives it"
 
     @property
     def engines_per_replica(self) -> int:
@@ -94,19 +107,21 @@ def machine(
         candidate.max_queued_tokens,
     )
     try:
-        step = _step(candidate, scenario, model, gpu)
+        step, calibrated = _step(candidate, scenario, model, gpu)
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
-    return Machine(candidate, made, step, config, None)
+    return Machine(candidate, made, step, config, None, calibrated)
 
 
-def _step(candidate: Candidate, scenario: Scenario, model: catalog.Model, gpu: catalog.Gpu) -> StepTime:
+def _step(
+    candidate: Candidate, scenario: Scenario, model: catalog.Model, gpu: catalog.Gpu
+) -> tuple[StepTime, Calibrated | None]:
     choice = scenario.step_time
     if isinstance(choice, Affine):
         given = choice.affine
-        return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence)
+        return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence), None
     if isinstance(choice, Table):
-        return steptime.from_json(scenario.folder / choice.table)
+        return steptime.from_json(scenario.folder / choice.table), None
     layout: dict[str, Any] = {
         "weights": candidate.weights,
         "kv_cache": candidate.kv_cache,
@@ -117,14 +132,17 @@ def _step(candidate: Candidate, scenario: Scenario, model: catalog.Model, gpu: c
     }
     if isinstance(choice, Roofline):
         given_roofline = choice.roofline
-        return steptime.roofline(
-            model.architecture,
-            gpu,
-            efficiency=given_roofline.efficiency,
-            overhead_s=given_roofline.overhead_s,
-            attention_flops=given_roofline.attention_flops,
-            **layout,
+        return (
+            steptime.roofline(
+                model.architecture,
+                gpu,
+                efficiency=given_roofline.efficiency,
+                overhead_s=given_roofline.overhead_s,
+                attention_flops=given_roofline.attention_flops,
+                **layout,
+            ),
+            None,
         )
-    from fleetplan.physics.calibrated import calibrated
-
-    return calibrated(model.architecture, gpu, engine=candidate.engine, **layout)
+    most = max(candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS, candidate.max_num_seqs)
+    made = calibrate_step(model.architecture, gpu, engine=candidate.engine, max_tokens=most, **layout)
+    return made.step, made

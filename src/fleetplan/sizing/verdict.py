@@ -143,8 +143,13 @@ class Verdict:
         return tuple(found)
 
 
-def sample(result: Result, limit: Limit, warmup_s: float) -> Sample:
-    """Judge the requests of the limit's class that arrive from `warmup_s` on; rejected and timed-out ones are misses."""
+def sample(
+    result: Result, limit: Limit, warmup_s: float, client_s: tuple[float, float] = (0.0, 0.0)
+) -> Sample:
+    """Judge the requests of the limit's class that arrive from `warmup_s` on; rejected and timed-out ones are misses.
+
+    `client_s` (fixed [s], a prompt token [s]) is the network's and the API's part of TTFT and E2E.
+    """
     index = result.requests.classes.index(limit.class_name)
     if limit.metric == "itl":
         histogram = result.itl[index]
@@ -160,6 +165,8 @@ def sample(result: Result, limit: Limit, warmup_s: float) -> Sample:
     for metric, bound_s, per_token_s in limit.bounds:
         value = getattr(result, f"{metric}_s")[rows]
         # An unfinished request has not kept its promise; a one-token answer has no TPOT to break.
+        if metric in ("ttft", "e2e"):
+            value = value + client_s[0] + client_s[1] * result.requests.prompt_tokens[rows]
         value = np.where(np.isnan(value), np.where(single & finished, 0.0, np.inf), value)
         ok &= value <= bound_s + per_token_s * result.requests.prompt_tokens[rows]
     ok = ok[judged]
@@ -195,6 +202,7 @@ def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
 def judge(
     replicas: int,
     limits: Sequence[Limit],
+    client_s: tuple[float, float],
     run: Callable[[int], tuple[Result, float]],
     *,
     utilisation: float,
@@ -219,15 +227,13 @@ def judge(
     for replication in range(1 if exact else most):
         result, warmup_s = run(replication)
         for kept, limit in zip(samples, limits, strict=True):
-            kept.append(sample(result, limit, warmup_s))
-        latencies = latencies or _latencies(result, warmup_s)
+            kept.append(sample(result, limit, warmup_s, client_s))
+        latencies = latencies or _latencies(result, warmup_s, client_s)
         stable.append(result.stability(warmup_s).stable)
         preemptions += int(result.preemptions.sum())
         requests += len(result.requests)
         finished = result.outcome == FINISHED
         rates.append(float(result.requests.output_tokens[finished].sum()) / (result.makespan_s or math.inf))
-        if not exact and replication + 1 < least:
-            continue
         verdict = Verdict(
             replicas,
             tuple(pool(limit, kept, per_look) for limit, kept in zip(limits, samples, strict=True)),
@@ -240,17 +246,20 @@ def judge(
             float(np.mean(rates)),
             latencies,
         )
-        if verdict.decided:
+        # A failure that is clear needs no second look; a pass is looked at `least` times.
+        if verdict.decided and (replication + 1 >= least or not verdict.passes):
             break
     assert verdict is not None
     return verdict
 
 
-def _latencies(result: Result, warmup_s: float) -> dict[str, float | None]:
+def _latencies(result: Result, warmup_s: float, client_s: tuple[float, float]) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     counted = result.arrival_s >= warmup_s
     for metric, percents in (("ttft", (50, 95, 99)), ("tpot", (50, 95, 99)), ("e2e", (50, 99))):
         values = getattr(result, f"{metric}_s")[counted]
+        if metric != "tpot":
+            values = values + client_s[0] + client_s[1] * result.requests.prompt_tokens[counted]
         values = values[~np.isnan(values)]
         for percent in percents:
             value = nearest_rank(values, percent)

@@ -26,7 +26,7 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
         assert built.step is not None
         assert built.config is not None
         budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-        if bounds.hopeless(subject.traffic.limits, mix, bounds.lone(mix, built.step, budget)):
+        if bounds.hopeless(subject.traffic.limits, mix, bounds.lone(mix, built.step, budget, built.client_s)):
             continue
         rate = sustainable_rate_per_s(built, subject.traffic)
         most = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())

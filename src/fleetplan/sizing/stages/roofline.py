@@ -35,7 +35,7 @@ def _bounds(built: Machine, subject: Plan, steps: list[dict[str, Any]]) -> dict[
     mix = subject.traffic.requests()
     mean = Requests.of([0.0], int(mix.prompt_tokens.mean()), max(int(mix.output_tokens.mean()), 2))
     budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-    alone = lone(mean, built.step, budget)
+    alone = lone(mean, built.step, budget, built.client_s)
     gpu = catalog.gpu(built.candidate.gpu)
     scheme = precision.scheme(built.candidate.weights, subject.model.architecture)
     compute, _ = precision.compute_dtype(scheme, gpu)
