@@ -253,7 +253,7 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
         return None
     if candidate:
         rows = [candidate, *(row for row in rows if row["candidate_id"] != candidate["candidate_id"])]
-    parts = ("weights", "KV cache", "activations, runtime, reserve")
+    parts = ("weights", "KV cache", "runtime and reserve")
     bars = []
     short = short_labels([row["label"] for row in rows])
     for row in rows:

@@ -70,12 +70,11 @@ def short_labels(labels: Sequence[str]) -> dict[str, str]:
     if len({len(each) for each in parts.values()}) != 1 or len(parts) < 2:
         return {label: label for label in labels}
     differ = [len(set(column)) > 1 for column in zip(*parts.values(), strict=True)]
-    return {
-        label: ", ".join(part for part, keep in zip(each, differ, strict=True) if keep).removeprefix(
-            "NVIDIA "
-        )
+    short = {
+        label: ", ".join(part for part, keep in zip(each, differ, strict=True) if keep)
         for label, each in parts.items()
     }
+    return {label: text.removeprefix("NVIDIA ").replace(" weights", "") for label, text in short.items()}
 
 
 def shared_parts(labels: Sequence[str]) -> str:

@@ -25,9 +25,16 @@
     const place = figure.querySelector(".plot");
     const source = document.getElementById(figure.dataset.chart);
     const narrow = place.clientWidth < 460;
-    const fitted = { ...config, legend: { ...config.legend, columns: narrow ? 2 : 0 } };
+    const spec = JSON.parse(source.textContent);
+    const named = (spec.encoding ?? spec.layer?.[0]?.encoding)?.y?.type === "nominal"; // bars with long names
+    const fitted = { ...config, legend: { ...config.legend, columns: narrow ? (named ? 1 : 2) : 0 } };
+    if (narrow && named) {
+      const axis = (spec.encoding ?? spec.layer[0].encoding).y.axis;
+      Object.assign(axis, { labelLimit: Math.round(place.clientWidth * 0.46), labelFontSize: 10.5 });
+      fitted.axisX = { ...config.axisX, tickCount: 4 };
+    }
     return window
-      .vegaEmbed(place, JSON.parse(source.textContent), {
+      .vegaEmbed(place, spec, {
         renderer: "svg", actions: false, config: fitted, tooltip: { theme: "custom" },
       })
       .then(() => {
