@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import inlined
 from fleetplan.engine.state import State
 
 
-@compiled
+@inlined
 def push_pair(heap: Any, size: int, when_s: float, row: int) -> None:
     """Add (time, row) to a heap of this size; the caller counts."""
     i = size
@@ -22,7 +22,7 @@ def push_pair(heap: Any, size: int, when_s: float, row: int) -> None:
     heap[i].time_s, heap[i].row = when_s, row
 
 
-@compiled
+@inlined
 def pop_pair(heap: Any, size: int) -> None:
     """Remove the first (time, row) of a heap of this size; the caller counts."""
     size -= 1
@@ -44,7 +44,7 @@ def pop_pair(heap: Any, size: int) -> None:
     heap[i].time_s, heap[i].row = when_s, row
 
 
-@compiled
+@inlined
 def spawn(st: State, i: int, when_s: float) -> None:
     """Request i is over: the session's next turn arrives after its gap, or the closed loop's user sends its next request."""
     p = st.p[0]
@@ -64,7 +64,7 @@ def spawn(st: State, i: int, when_s: float) -> None:
     p.arrivals_ahead += 1
 
 
-@compiled
+@inlined
 def expect_expiry(st: State, i: int, when_s: float) -> None:
     """Request i gives up at this time, unless it has a token by then."""
     if math.isinf(when_s):

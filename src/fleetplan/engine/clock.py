@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.histogram import BINS, BITS, LOWEST_EXPONENT
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import inlined
 from fleetplan.engine.state import State
 
 FIRST_BIN = (LOWEST_EXPONENT + 1023) << BITS
@@ -27,7 +27,7 @@ def _bits(typing_context: Any, x: Any) -> Any:
     return types.int64(types.float64), codegen
 
 
-@compiled
+@inlined
 def at(st: State, vector: Any, slope: float, n: int) -> float:
     """Entry n of a step-time vector, which goes on with its slope; a NaN slope is a fault, told after the run."""
     end = len(vector) - 1
@@ -39,7 +39,7 @@ def at(st: State, vector: Any, slope: float, n: int) -> float:
     return vector[end] + (n - end) * slope
 
 
-@compiled
+@inlined
 def step_s(st: State, n: int, b: int, d: int, r: int, x: int, r_w: int, x_w: int) -> float:
     """dt = O[n] + σB + δD + max(C[n] + cX + c_w·X_w, M[n] + mR + m_w·R_w + m_s·B)."""
     p = st.p[0]
@@ -51,7 +51,7 @@ def step_s(st: State, n: int, b: int, d: int, r: int, x: int, r_w: int, x_w: int
     return hidden + p.sequence_s * b + p.decode_s * d + max(compute, memory)
 
 
-@compiled
+@inlined
 def set_stretch(st: State, r: int, b: int) -> None:
     """The two linear pieces of decode-only steps of b slots: step i lasts hidden + max(compute, memory) at R + i·growing."""
     p, rec = st.p[0], st.replica[r]
@@ -88,7 +88,7 @@ def set_stretch(st: State, r: int, b: int) -> None:
             rec.turn = int(turn)
 
 
-@compiled
+@inlined
 def stretch_s(rec: Any, j: int) -> float:
     """Time [s] of the first j steps of the stretch."""
     k = min(j, rec.turn)
@@ -98,7 +98,7 @@ def stretch_s(rec: Any, j: int) -> float:
     return total
 
 
-@compiled
+@inlined
 def steps_before(rec: Any, when_s: float, most: int) -> int:
     """Steps of the stretch until its first boundary, not the start, that a thing of this time [s] may join; at most `most`."""
     need = when_s - NANOSECOND - rec.now_s
@@ -123,14 +123,14 @@ def steps_before(rec: Any, when_s: float, most: int) -> int:
     return j
 
 
-@compiled
+@inlined
 def bin_index(value_s: float) -> int:
     """Bin of a time [s]: exponent and leading mantissa bits."""
     index = (_bits(value_s) >> (52 - BITS)) - FIRST_BIN  # type: ignore[call-arg]
     return min(max(index, 0), BINS - 1)
 
 
-@compiled
+@inlined
 def add_gap(st: State, k: int, value_s: float, weight: float) -> None:
     """`weight` gaps of class k of this length."""
     index = bin_index(value_s)
@@ -138,7 +138,7 @@ def add_gap(st: State, k: int, value_s: float, weight: float) -> None:
     st.gaps[k, index].weighted_s += weight * value_s
 
 
-@compiled
+@inlined
 def add_gaps(st: State, r: int, value_s: float) -> None:
     """One gap of this length for every growing sequence of the replica."""
     if st.p[0].classes == 1:
@@ -149,7 +149,7 @@ def add_gaps(st: State, r: int, value_s: float) -> None:
             add_gap(st, k, value_s, st.by_class[r, k])
 
 
-@compiled
+@inlined
 def _add_line(st: State, r: int, level_s: float, slope_s: float, start: int, stop: int) -> None:
     """Gaps level + slope·i, i from start to stop, for every growing sequence: bin by bin where bins are fewer than steps."""
     i = start
@@ -174,7 +174,7 @@ def _add_line(st: State, r: int, level_s: float, slope_s: float, start: int, sto
         i = end
 
 
-@compiled
+@inlined
 def add_stretch(st: State, r: int, start: int, stop: int) -> None:
     """The gaps of steps start..stop of the stretch."""
     rec = st.replica[r]

@@ -7,7 +7,7 @@ import math
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
 from fleetplan.engine.clock import add_stretch, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.kernel import begin, commit, cut, give_up, may_admit
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, UNFINISHED
@@ -83,7 +83,7 @@ def run(st: State) -> None:
             _stop(st, r, p.until_s)
 
 
-@compiled
+@inlined
 def _begin(st: State, r: int) -> None:
     begin(st, r)
     if st.p[0].central and head_of(st, 0) >= 0:
@@ -98,7 +98,7 @@ def _call_others(st: State, r: int, when_s: float) -> None:
             _call(st, other, when_s)
 
 
-@compiled
+@inlined
 def _call(st: State, r: int, when_s: float) -> None:
     rec = st.replica[r]
     if rec.status == IDLE:
@@ -110,7 +110,7 @@ def _call(st: State, r: int, when_s: float) -> None:
         cut(st, r, when_s)
 
 
-@compiled
+@inlined
 def arrive(st: State, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and call its replica."""
     p = st.p[0]
@@ -152,7 +152,7 @@ def arrive(st: State, i: int, now_s: float) -> None:
         _call(st, r, now_s)
 
 
-@compiled
+@inlined
 def route(st: State, i: int, now_s: float) -> int:
     """The replica of arrival i among those that are up; ties go to the lowest; −1: none is up."""
     p = st.p[0]
@@ -179,7 +179,7 @@ def route(st: State, i: int, now_s: float) -> int:
     return best
 
 
-@compiled
+@inlined
 def _nth_up(st: State, n: int) -> int:
     if st.p[0].up == st.p[0].replicas:
         return n
@@ -191,7 +191,7 @@ def _nth_up(st: State, n: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def _kv_in_use(st: State, r: int, now_s: float) -> int:
     """Blocks held, those of the steps that have started by now included; KV tokens where no pool was given."""
     rec, p = st.replica[r], st.p[0]

@@ -10,3 +10,5 @@ from numba import njit
 # The state's arrays live in Python for the whole run, so that counting references at every call would only cost time.
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 compiled: Callable[..., Any] = njit(**_OPTIONS)
+inlined: Callable[..., Any] = njit(forceinline=True, **_OPTIONS)
+"""For what runs at every event: the state is some hundred machine words, which a call would copy."""

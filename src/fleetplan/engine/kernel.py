@@ -15,13 +15,14 @@ from fleetplan.engine.clock import (
     stretch_s,
 )
 from fleetplan.engine.config import NANOSECOND
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.slots import (
     admit,
     blocks,
     blocks_needed,
     cross_windows,
+    due_residue,
     end_request,
     finish_due,
     head_of,
@@ -48,14 +49,14 @@ from fleetplan.engine.state import (
 )
 
 
-@compiled
+@inlined
 def window_pairs(cached: int, new: int, window: int) -> int:
     """Query-key pairs of `new` tokens after `cached` ones, each context cut at the window."""
     growing = min(max(window - cached, 0), new)
     return growing * cached + growing * (growing + 1) // 2 + (new - growing) * window
 
 
-@compiled
+@inlined
 def may_admit(st: State, r: int) -> bool:
     """Whether a request that arrived now could join the next step, blocks aside."""
     rec, p = st.replica[r], st.p[0]
@@ -66,7 +67,7 @@ def may_admit(st: State, r: int) -> bool:
     return p.scheduler != CHUNKED or rec.decoding < p.budget
 
 
-@compiled
+@inlined
 def begin(st: State, r: int) -> None:
     """Start the step that the scheduler chooses at the replica's time, or a stretch of decode-only ones; idle if there is none."""
     rec, p = st.replica[r], st.p[0]
@@ -87,7 +88,7 @@ def begin(st: State, r: int) -> None:
         _begin_stretch(st, r, preempted)
 
 
-@compiled
+@inlined
 def _begin_chunked(st: State, r: int) -> bool:
     rec, p = st.replica[r], st.p[0]
     q = queue_of(st, r)
@@ -153,19 +154,19 @@ def _begin_chunked(st: State, r: int) -> bool:
     return preempted
 
 
-@compiled
+@inlined
 def _make_room(st: State, r: int, q: int) -> tuple[int, bool]:
     """Preempt the latest until the next decode step has its blocks; returns how many it takes, and whether any was preempted."""
     rec, p = st.replica[r], st.p[0]
     preempted = False
-    due = (-rec.counter) % p.block_size
+    due = due_residue(rec.counter, p.block_size)
     while st.residues[r, due] > rec.free:
         preempt_last(st, r, q)
         preempted = True
     return st.residues[r, due], preempted
 
 
-@compiled
+@inlined
 def _begin_continuous(st: State, r: int) -> None:
     rec, p = st.replica[r], st.p[0]
     q = queue_of(st, r)
@@ -191,13 +192,13 @@ def _begin_continuous(st: State, r: int) -> None:
         _run_step(st, r, n, rec.running, rec.decoding, read, pairs, window_read, window_pairs_)
 
 
-@compiled
+@inlined
 def _begin_static(st: State, r: int) -> None:
     if st.replica[r].running == 0:
         _begin_continuous(st, r)
 
 
-@compiled
+@inlined
 def _begin_prefill_first(st: State, r: int) -> bool:
     rec, p = st.replica[r], st.p[0]
     q = queue_of(st, r)
@@ -228,7 +229,7 @@ def _begin_prefill_first(st: State, r: int) -> bool:
     return False
 
 
-@compiled
+@inlined
 def _run_step(
     st: State, r: int, n: int, b: int, d: int, read: int, pairs: int, window_read: int, window_pairs_: int
 ) -> None:
@@ -240,7 +241,7 @@ def _run_step(
     rec.key_s = rec.end_s - NANOSECOND
 
 
-@compiled
+@inlined
 def _begin_stretch(st: State, r: int, preempted: bool) -> None:
     """Decode-only steps up to the next finish, window crossing or block shortage; one, where the next may differ."""
     rec, p = st.replica[r], st.p[0]
@@ -266,7 +267,7 @@ def _begin_stretch(st: State, r: int, preempted: bool) -> None:
     rec.key_s = rec.end_s - NANOSECOND
 
 
-@compiled
+@inlined
 def cut(st: State, r: int, when_s: float) -> None:
     """A stretch under way ends at its first boundary that a thing of this time may join."""
     rec = st.replica[r]
@@ -278,7 +279,7 @@ def cut(st: State, r: int, when_s: float) -> None:
             rec.key_s = rec.end_s - NANOSECOND
 
 
-@compiled
+@inlined
 def commit(st: State, r: int) -> None:
     """End the work under way: tokens are emitted, the finished go, and the replica is ready, or idle."""
     rec, p = st.replica[r], st.p[0]
@@ -311,7 +312,7 @@ def commit(st: State, r: int) -> None:
         rec.key_s = math.inf
 
 
-@compiled
+@inlined
 def _advance(st: State, r: int, j: int, now_s: float) -> None:
     """Every decoding sequence adds j tokens; none finishes or crosses before the last."""
     rec, p = st.replica[r], st.p[0]
@@ -342,7 +343,7 @@ def _first_after_prefill(st: State, r: int) -> None:
     rec.fresh_first = -1
 
 
-@compiled
+@inlined
 def _emit_new(st: State, r: int, now_s: float) -> None:
     """Sequences whose prompt was computed in this step: the whole of it known, each emits a token and decodes on."""
     rec, p = st.replica[r], st.p[0]
@@ -364,7 +365,7 @@ def _emit_new(st: State, r: int, now_s: float) -> None:
         rec.fresh_first = -1
 
 
-@compiled
+@inlined
 def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
     rec, p = st.replica[r], st.p[0]
     if st.request[i].generated == 0:
@@ -389,7 +390,7 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
             remove(st, r, k)
 
 
-@compiled
+@inlined
 def _hold_slot(st: State, r: int, context: int) -> None:
     """Static: a member that is over at its prefill costs a decode at that context."""
     rec, p = st.replica[r], st.p[0]

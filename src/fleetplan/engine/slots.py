@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from fleetplan.engine.agenda import spawn
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
 
 SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
-@compiled
+@inlined
 def push(heap: Any, size: int, value: int) -> None:
     """Add to a binary heap of this size; the caller counts."""
     i = size
@@ -26,7 +26,7 @@ def push(heap: Any, size: int, value: int) -> None:
     heap[i] = value
 
 
-@compiled
+@inlined
 def pop(heap: Any, size: int) -> None:
     """Remove the least of a binary heap of this size; the caller counts."""
     size -= 1
@@ -68,7 +68,7 @@ def _compact_crossings(st: State, r: int) -> int:
     return kept
 
 
-@compiled
+@inlined
 def next_due(st: State, r: int) -> int:
     """Counter at which the next decoding sequence finishes; −1: none decodes."""
     rec = st.replica[r]
@@ -82,7 +82,7 @@ def next_due(st: State, r: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def next_crossing(st: State, r: int) -> int:
     """Counter at which the next sequence fills the sliding window; −1: none will."""
     rec = st.replica[r]
@@ -96,13 +96,23 @@ def next_crossing(st: State, r: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def blocks(st: State, tokens: int) -> int:
     """ceil(tokens / block_size)."""
-    return (tokens + st.p[0].block_size - 1) // st.p[0].block_size
+    p = st.p[0]
+    if p.block_shift >= 0:  # a division costs as much as all the rest of a step's bookkeeping
+        return (tokens + p.block_size - 1) >> p.block_shift
+    return (tokens + p.block_size - 1) // p.block_size
 
 
-@compiled
+@inlined
+def residue(st: State, tokens: int) -> int:
+    """tokens mod block_size, never negative."""
+    p = st.p[0]
+    return tokens & (p.block_size - 1) if p.block_shift >= 0 else tokens % p.block_size
+
+
+@inlined
 def computed_now(st: State, r: int, k: int) -> int:
     """Computed tokens of slot k: a decoding one stores them less the counter."""
     if st.slot[r, k].due >= 0:
@@ -113,13 +123,13 @@ def computed_now(st: State, r: int, k: int) -> int:
 # queues of waiting requests: linked lists through `behind`
 
 
-@compiled
+@inlined
 def queue_of(st: State, r: int) -> int:
     """The queue that this replica takes from."""
     return 0 if st.p[0].central else r
 
 
-@compiled
+@inlined
 def push_back(st: State, q: int, i: int) -> None:
     """Request i waits behind the others."""
     queue = st.queue[q]
@@ -133,7 +143,7 @@ def push_back(st: State, q: int, i: int) -> None:
     queue.tokens += st.request[i].prompt
 
 
-@compiled
+@inlined
 def push_front(st: State, q: int, i: int) -> None:
     """Request i waits in front of the others."""
     queue = st.queue[q]
@@ -145,7 +155,7 @@ def push_front(st: State, q: int, i: int) -> None:
     queue.tokens += st.request[i].prompt
 
 
-@compiled
+@inlined
 def head_of(st: State, q: int) -> int:
     """The waiting request at the head; −1: none. Those that gave up were uncounted before, and are unlinked here."""
     queue = st.queue[q]
@@ -156,7 +166,7 @@ def head_of(st: State, q: int) -> int:
     return queue.first
 
 
-@compiled
+@inlined
 def pop_head(st: State, q: int) -> None:
     """The head leaves the queue."""
     queue = st.queue[q]
@@ -171,7 +181,7 @@ def pop_head(st: State, q: int) -> None:
 # slots of running sequences: a list in order of admission
 
 
-@compiled
+@inlined
 def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int:
     """The head of the queue runs from the step that starts now; returns its slot."""
     rec = st.replica[r]
@@ -200,7 +210,7 @@ def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int
     return k
 
 
-@compiled
+@inlined
 def remove(st: State, r: int, k: int) -> None:
     """Slot k is free; what decoded of it was told by `stop_decoding`."""
     rec = st.replica[r]
@@ -218,7 +228,7 @@ def remove(st: State, r: int, k: int) -> None:
     rec.running -= 1
 
 
-@compiled
+@inlined
 def start_decoding(st: State, r: int, k: int, left: int) -> None:
     """Slot k adds one token a step from the next step on, `left` in all."""
     rec, p = st.replica[r], st.p[0]
@@ -235,7 +245,7 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
     rec.kv_read += computed + 1
     st.by_class[r, st.request[st.slot[r, k].row].klass] += 1
     if p.paged:
-        st.residues[r, (computed - rec.counter) % p.block_size] += 1
+        st.residues[r, residue(st, computed - rec.counter)] += 1
     if p.window:
         if computed >= p.window:
             rec.window_read += p.window
@@ -252,12 +262,12 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
             rec.crossings += 1
 
 
-@compiled
+@inlined
 def stop_decoding(st: State, r: int, k: int) -> None:
     """Slot k adds no more tokens: its share of every sum goes, and `computed` is plain again."""
     rec, p = st.replica[r], st.p[0]
     if p.paged:
-        st.residues[r, st.slot[r, k].computed % p.block_size] -= 1
+        st.residues[r, residue(st, st.slot[r, k].computed)] -= 1
     computed = st.slot[r, k].computed + rec.counter
     st.slot[r, k].computed = computed
     st.slot[r, k].due = -1
@@ -274,7 +284,7 @@ def stop_decoding(st: State, r: int, k: int) -> None:
             rec.window_read -= p.window
 
 
-@compiled
+@inlined
 def cross_windows(st: State, r: int) -> None:
     """Sequences whose context has filled the window at this counter read no more than it."""
     rec = st.replica[r]
@@ -285,35 +295,48 @@ def cross_windows(st: State, r: int) -> None:
         rec.window_read -= 1
 
 
-@compiled
+@inlined
 def blocks_needed(st: State, r: int, j: int) -> int:
     """Blocks that the decoding sequences take over the next j steps."""
     rec, size = st.replica[r], st.p[0].block_size
-    rounds = j // size
-    need = rounds * rec.decoding
-    for i in range(j - rounds * size):
-        need += st.residues[r, (-(rec.counter + i)) % size]
+    need, rest = 0, j
+    if j >= size:
+        need = j // size * rec.decoding
+        rest = j % size
+    due = due_residue(rec.counter, size)
+    for _ in range(rest):
+        need += st.residues[r, due]
+        due = due - 1 if due > 0 else size - 1
     return need
 
 
-@compiled
+@inlined
+def due_residue(counter: int, size: int) -> int:
+    """Residue class of the sequences that take a block at this counter: (−counter) mod size."""
+    rest = counter & (size - 1) if size & (size - 1) == 0 else counter % size
+    return size - rest if rest else 0
+
+
+@inlined
 def steps_within_blocks(st: State, r: int, most: int) -> int:
     """The most steps, up to `most`, that the free blocks allow."""
     rec, size = st.replica[r], st.p[0].block_size
-    if rec.decoding == 0 or rec.free >= (most // size + 1) * rec.decoding:
+    if rec.decoding == 0 or rec.free * size >= (most + size) * rec.decoding:
         return most
     rounds = rec.free // rec.decoding
     left = rec.free - rounds * rec.decoding
     j = rounds * size
+    due = due_residue(rec.counter, size)
     while j < most:
-        left -= st.residues[r, (-(rec.counter + j)) % size]
+        left -= st.residues[r, due]
         if left < 0:
             break
+        due = due - 1 if due > 0 else size - 1
         j += 1
     return min(j, most)
 
 
-@compiled
+@inlined
 def preempt_last(st: State, r: int, q: int) -> None:
     """The most recently admitted sequence gives its blocks back and waits in front, to be computed again."""
     rec = st.replica[r]
@@ -337,7 +360,7 @@ def preempt_last(st: State, r: int, q: int) -> None:
     push_front(st, q, i)
 
 
-@compiled
+@inlined
 def end_request(st: State, r: int, i: int, when_s: float, outcome: int) -> None:
     """Request i is over on replica r."""
     st.request[i].finish_s = when_s
@@ -347,13 +370,13 @@ def end_request(st: State, r: int, i: int, when_s: float, outcome: int) -> None:
         spawn(st, i, when_s)
 
 
-@compiled
+@inlined
 def held_at_end(st: State, i: int) -> int:
     """Blocks of request i's whole life."""
     return blocks(st, st.request[i].prompt + st.request[i].output - 1)
 
 
-@compiled
+@inlined
 def finish_due(st: State, r: int, now_s: float) -> None:
     """Sequences that emitted their last token at this counter finish."""
     rec, p = st.replica[r], st.p[0]
@@ -369,7 +392,7 @@ def finish_due(st: State, r: int, now_s: float) -> None:
         end_request(st, r, i, now_s, FINISHED)
 
 
-@compiled
+@inlined
 def _keep_slot(st: State, r: int, k: int) -> None:
     """Static: the slot of a finished member goes on costing a decode at its last context."""
     rec = st.replica[r]

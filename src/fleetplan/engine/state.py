@@ -23,7 +23,7 @@ SLOT_BITS = 22
 PARAMETERS = np.dtype(
     [
         ("scheduler", "i8"), ("max_num_seqs", "i8"), ("budget", "i8"), ("limited", "i8"), ("paged", "i8"), ("total_blocks", "i8"),
-        ("block_size", "i8"), ("max_queued_requests", "i8"), ("max_queued_tokens", "i8"),
+        ("block_size", "i8"), ("block_shift", "i8"), ("max_queued_requests", "i8"), ("max_queued_tokens", "i8"),
         ("router", "i8"), ("central", "i8"), ("replicas", "i8"), ("classes", "i8"), ("dynamic", "i8"), ("closed", "i8"),
         ("expiring", "i8"), ("until_s", "f8"), ("think_s", "f8"),
         ("sequence_s", "f8"), ("decode_s", "f8"), ("pair_s", "f8"), ("window_pair_s", "f8"), ("kv_token_s", "f8"),
@@ -139,6 +139,7 @@ def make_state(
         "paged": limited and scheduler in (CHUNKED, PREFILL_FIRST),
         "budget": config.max_num_batched_tokens if scheduler in (CHUNKED, PREFILL_FIRST) else UNLIMITED,
         "total_blocks": config.kv_blocks if limited else UNLIMITED, "block_size": config.block_size,
+        "block_shift": config.block_size.bit_length() - 1 if config.block_size.bit_count() == 1 else -1,
         "max_queued_requests": _or_unlimited(config.max_queued_requests),
         "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
         "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
