@@ -58,13 +58,13 @@ def by_count(rows: Sequence[Row], title: str, limit: tuple[float, str] | None, d
         scale=alt.Scale(domain=[counts[0] - 0.5, counts[-1] + 0.5], nice=False, zero=False),
     )
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
-    base = alt.Chart(_values(data))
+    base = alt.Chart(inline(data))
     line = base.mark_line(color=QUIET, strokeWidth=1.5).encode(x=x, y=y)
     shapes = alt.Scale(domain=["holds", "fails"], range=["circle", "cross"])
     points = base.mark_point(size=110, filled=True, opacity=1).encode(
         x=x,
         y=y,
-        color=alt.Color("verdict:N", scale=_verdicts(), legend=None),
+        color=alt.Color("verdict:N", scale=verdicts(), legend=None),
         shape=alt.Shape("verdict:N", scale=shapes, legend=None),
         tooltip=[
             alt.Tooltip("replicas:Q"),
@@ -73,7 +73,7 @@ def by_count(rows: Sequence[Row], title: str, limit: tuple[float, str] | None, d
         ],
     )
     without = (
-        alt.Chart(_values(unbounded))
+        alt.Chart(inline(unbounded))
         .mark_point(shape="triangle-up", size=110, color=BAD, strokeWidth=2)
         .encode(
             x=x,
@@ -86,9 +86,9 @@ def by_count(rows: Sequence[Row], title: str, limit: tuple[float, str] | None, d
         rule, text = _rule_y(limit[0], limit[1], counts[-1] + 0.5)
         layers = [rule, *layers, text]
     if decided is not None:
-        marked = alt.Chart(_values([{"replicas": decided}]))
+        marked = alt.Chart(inline([{"replicas": decided}]))
         layers.insert(0, marked.mark_rule(color=GOOD, strokeDash=[2, 3], strokeWidth=1.2).encode(x=x))
-    return _finished(alt.layer(*layers), 220)
+    return finished(alt.layer(*layers), 220)
 
 
 def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | None) -> Spec:
@@ -114,7 +114,7 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
     bounds = list(dict.fromkeys(row["bound_by"] for row in rows))
     x = _batch_axis(rows)
     y = alt.Y("value:Q", title="output tokens/s of one replica", scale=alt.Scale(zero=True))
-    base = alt.Chart(_values(data)).encode(x=x, y=y)
+    base = alt.Chart(inline(data)).encode(x=x, y=y)
     beyond = base.mark_line(color=QUIET, strokeWidth=1.2, strokeDash=[3, 3])
     line = base.transform_filter("datum.fits").mark_line(color=SERIES[0], strokeWidth=2)
     points = base.mark_point(size=45, filled=True).encode(
@@ -131,7 +131,7 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
             alt.Tooltip("bound:N", title="bound by"),
         ],
     )
-    return _finished(alt.layer(*_rules_x(marks, x), beyond, line, points))
+    return finished(alt.layer(*_rules_x(marks, x), beyond, line, points))
 
 
 def step_terms(rows: Sequence[Row]) -> Spec:
@@ -154,7 +154,7 @@ def step_terms(rows: Sequence[Row]) -> Spec:
     ]
     labels = [label for _, label in terms]
     chart = (
-        alt.Chart(_values(data))
+        alt.Chart(inline(data))
         .mark_line(strokeWidth=2)
         .encode(
             x=_batch_axis(rows),
@@ -179,7 +179,7 @@ def step_terms(rows: Sequence[Row]) -> Spec:
             ],
         )
     )
-    return _finished(chart)
+    return finished(chart)
 
 
 def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> Spec:
@@ -208,7 +208,7 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
     roles = [role for role in looks if any(row["role"] == role for row in rows)]
     x = alt.X("x:Q", title=f"{label} ({unit})", scale=alt.Scale(zero=False, nice=False, padding=24))
     y = alt.Y("y:Q", title="cost of the fleet (USD/h)", scale=alt.Scale(zero=False, nice=False, padding=24))
-    base = alt.Chart(_values(data)).encode(x=x, y=y)
+    base = alt.Chart(inline(data)).encode(x=x, y=y)
     line = base.transform_filter("datum.role === 'decision' || datum.role === 'frontier'").mark_line(
         color=QUIET, strokeDash=[4, 3], strokeWidth=1.2, interpolate="step-after"
     )
@@ -236,13 +236,13 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
     layers: list[Any] = [line, points]
     if limit_s is not None:
         layers = [*_rules_x([{"x": limit_s / divisor, "label": "promise"}], x, "x"), *layers]
-    return _finished(alt.layer(*layers), 320)
+    return finished(alt.layer(*layers), 320)
 
 
 def over_time(rows: Sequence[Row], title: str, kinds: Sequence[str]) -> Spec:
     """Lines over the time of a simulation. `rows`: time_s, value, series (one of `kinds`)."""
     chart = (
-        alt.Chart(_values(rows))
+        alt.Chart(inline(rows))
         .mark_line(strokeWidth=1.6, interpolate="step-after")
         .encode(
             x=alt.X("time_s:Q", title="time of the simulation (s)", scale=alt.Scale(nice=False)),
@@ -266,36 +266,7 @@ def over_time(rows: Sequence[Row], title: str, kinds: Sequence[str]) -> Spec:
             ],
         )
     )
-    return _finished(chart)
-
-
-def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: Sequence[str]) -> Spec:
-    """Horizontal bars of parts. `rows`: label, part (one of `parts`), value; `order` gives the bars from the top."""
-    ranks = {part: index for index, part in enumerate(parts)}
-    data = [{**row, "rank": ranks[row["part"]]} for row in rows]
-    chart = (
-        alt.Chart(_values(data))
-        .mark_bar(height={"band": 0.62})
-        .encode(
-            y=alt.Y("label:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=230, domain=False)),
-            x=alt.X("value:Q", title=title, stack="zero"),
-            order=alt.Order("rank:Q"),
-            color=alt.Color(
-                "part:N",
-                title=None,
-                sort=list(parts),
-                scale=alt.Scale(
-                    domain=list(parts), range=["var(--s1)", "var(--s4)", "var(--rest)"][: len(parts)]
-                ),
-            ),
-            tooltip=[
-                alt.Tooltip("label:N"),
-                alt.Tooltip("part:N"),
-                alt.Tooltip("value:Q", title=title, format=".4~g"),
-            ],
-        )
-    )
-    return _finished(chart, 30 * len(order) + 30)
+    return finished(chart)
 
 
 def lines(
@@ -320,7 +291,7 @@ def lines(
     axis = alt.Axis(format="%") if percent else alt.Axis()
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=axis)
     chart = (
-        alt.Chart(_values([{**row, "series": str(row["series"])} for row in rows]))
+        alt.Chart(inline([{**row, "series": str(row["series"])} for row in rows]))
         .mark_line(strokeWidth=1.8, point=alt.OverlayMarkDef(size=36, filled=True))
         .encode(
             x=x,
@@ -340,61 +311,10 @@ def lines(
         )
     )
     if level is None:
-        return _finished(chart)
+        return finished(chart)
     last = max(row["x"] for row in rows)
     rule, text = _rule_y(level[0], level[1], last)
-    return _finished(alt.layer(rule, chart, text))
-
-
-def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
-    """Bars from today's value to each lever's. `rows`: label, value, better (bool), sorted as they are shown."""
-    data = [
-        {
-            "label": row["label"],
-            "value": row["value"],
-            "today": today,
-            "verdict": "holds" if row["better"] else "fails",
-        }
-        for row in rows
-    ]
-    order = [row["label"] for row in rows]
-    bars = (
-        alt.Chart(_values(data))
-        .mark_bar(height={"band": 0.55})
-        .encode(
-            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260, domain=False)),
-            x=alt.X("today:Q", title=title, scale=alt.Scale(zero=False)),
-            x2="value:Q",
-            color=alt.Color("verdict:N", scale=_verdicts(), legend=None),
-            tooltip=[
-                alt.Tooltip("label:N", title="lever"),
-                alt.Tooltip("value:Q", title=title, format=",.4~g"),
-            ],
-        )
-    )
-    rule = alt.Chart(_values([{"today": today}])).mark_rule(color=INK).encode(x="today:Q")
-    return _finished(alt.layer(bars, rule), 28 * len(order) + 30)
-
-
-def bars(rows: Sequence[Row], x_title: str, y_title: str, *, marked: object = None) -> Spec:
-    """Upright bars. `rows`: x, y; the bar of x = `marked` stands out."""
-    data = [{"x": row["x"], "y": row["y"], "marked": row["x"] == marked} for row in rows]
-    chart = (
-        alt.Chart(_values(data))
-        .mark_bar()
-        .encode(
-            x=alt.X("x:O", title=x_title, sort=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
-            y=alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True)),
-            color=alt.condition(alt.datum.marked, alt.value(SERIES[0]), alt.value("var(--rest)"))
-            if marked is not None
-            else alt.value(SERIES[0]),
-            tooltip=[
-                alt.Tooltip("x:O", title=x_title),
-                alt.Tooltip("y:Q", title=y_title, format=",.4~g"),
-            ],
-        )
-    )
-    return _finished(chart)
+    return finished(alt.layer(rule, chart, text))
 
 
 def _batch_axis(rows: Sequence[Row]) -> alt.X:
@@ -412,18 +332,20 @@ def _thinned(counts: Sequence[float], most: int = 12) -> list[float]:
     return list(counts[:: -(-len(counts) // most)])
 
 
-def _values(rows: Sequence[Row]) -> alt.Data:
+def inline(rows: Sequence[Row]) -> alt.Data:
+    """Rows as the chart's own data; refuses more than a chart should hold."""
     if len(rows) > MOST_POINTS:
         raise ValueError(f"a chart of {len(rows)} points: aggregate to {MOST_POINTS} or fewer in SQL")
     return alt.Data(values=list(rows))
 
 
-def _verdicts() -> alt.Scale:
+def verdicts() -> alt.Scale:
+    """The two colours of holds and fails."""
     return alt.Scale(domain=["holds", "fails"], range=[GOOD, BAD])
 
 
 def _rule_y(height: float, label: str, right: float) -> tuple[alt.Chart, alt.Chart]:
-    base = alt.Chart(_values([{"y": height, "x": right, "label": label}]))
+    base = alt.Chart(inline([{"y": height, "x": right, "label": label}]))
     rule = base.mark_rule(color=BAD, strokeDash=[6, 3], strokeWidth=1.2).encode(y="y:Q")
     text = base.mark_text(align="right", baseline="bottom", dx=-2, dy=-3, color=BAD, fontSize=11.5).encode(
         x="x:Q", y="y:Q", text="label:N"
@@ -434,7 +356,7 @@ def _rule_y(height: float, label: str, right: float) -> tuple[alt.Chart, alt.Cha
 def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.Chart]:
     if not marks:
         return []
-    base = alt.Chart(_values(marks))
+    base = alt.Chart(inline(marks))
     return [
         base.mark_rule(color=QUIET, strokeDash=[6, 3], strokeWidth=1.2).encode(x=x),
         base.mark_text(
@@ -443,7 +365,8 @@ def _rules_x(marks: Sequence[Row], x: alt.X, field: str = "batch") -> list[alt.C
     ]
 
 
-def _finished(chart: Any, height: int = _HEIGHT) -> Spec:
+def finished(chart: Any, height: int = _HEIGHT) -> Spec:
+    """The chart as a document that fills its place's width; colours and fonts are the page script's."""
     document: Spec = chart.properties(width="container", height=height).to_dict(validate=False)
     # Not validated here: that takes longer than all else, and Chromium in the tests warns of a wrong property.
     # The page's script sets the configuration (fonts, axes, series colours) for all charts at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetplan.report import charts, units
+from fleetplan.report import bars, charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
@@ -77,7 +77,7 @@ def levers(store: Store, scenario: str) -> Section:
     known = [row for row in rows if row.get("cost_usd_per_hour") is not None]
     if today is not None and known:
         ranked = sorted(known, key=lambda row: -abs(row["cost_usd_per_hour"] - today))
-        bars = [
+        changes = [
             {
                 "label": row.get("change") or row["lever"],
                 "value": row["cost_usd_per_hour"],
@@ -94,7 +94,7 @@ def levers(store: Store, scenario: str) -> Section:
             Figure(
                 "levers",
                 "Cost after one change",
-                charts.tornado(bars, "cost of the fleet (USD/h)", today),
+                bars.tornado(changes, "cost of the fleet (USD/h)", today),
                 words,
             )
         )

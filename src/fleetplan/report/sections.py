@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fleetplan.report import charts, promises, units
+from fleetplan.report import bars, charts, promises, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of
 from fleetplan.report.planning import alternatives, levers, uncertainty
@@ -254,12 +254,12 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
     if candidate:
         rows = [candidate, *(row for row in rows if row["candidate_id"] != candidate["candidate_id"])]
     parts = ("weights", "KV cache", "runtime and reserve")
-    bars = []
+    stacked = []
     short = short_labels([row["label"] for row in rows])
     for row in rows:
         sizes = (row["weights_bytes"], row["left_bytes"])
         rest = max(0, row["usable_bytes"] - sum(sizes))
-        bars += [
+        stacked += [
             {"label": short[row["label"]], "part": part, "value": size / 2**30}
             for part, size in zip(parts, (*sizes, rest), strict=True)
         ]
@@ -280,7 +280,7 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
     return Figure(
         "memory",
         "Memory of one GPU",
-        charts.stacked_bars(bars, "memory of one GPU (GiB)", parts, labels),
+        bars.stacked_bars(stacked, "memory of one GPU (GiB)", parts, labels),
         words,
         behind,
     )

@@ -1,0 +1,69 @@
+"""Horizontal bar charts as Vega-Lite documents: parts of a whole, and what one change does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from fleetplan.report.charts import INK, Spec, finished, inline, verdicts
+from fleetplan.report.reading import Row
+
+
+def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: Sequence[str]) -> Spec:
+    """Horizontal bars of parts. `rows`: label, part (one of `parts`), value; `order` gives the bars from the top."""
+    ranks = {part: index for index, part in enumerate(parts)}
+    data = [{**row, "rank": ranks[row["part"]]} for row in rows]
+    chart = (
+        alt.Chart(inline(data))
+        .mark_bar(height={"band": 0.62})
+        .encode(
+            y=alt.Y("label:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=230, domain=False)),
+            x=alt.X("value:Q", title=title, stack="zero"),
+            order=alt.Order("rank:Q"),
+            color=alt.Color(
+                "part:N",
+                title=None,
+                sort=list(parts),
+                scale=alt.Scale(
+                    domain=list(parts), range=["var(--s1)", "var(--s4)", "var(--rest)"][: len(parts)]
+                ),
+            ),
+            tooltip=[
+                alt.Tooltip("label:N"),
+                alt.Tooltip("part:N"),
+                alt.Tooltip("value:Q", title=title, format=".4~g"),
+            ],
+        )
+    )
+    return finished(chart, 30 * len(order) + 30)
+
+
+def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
+    """Bars from today's value to each lever's. `rows`: label, value, better (bool), sorted as they are shown."""
+    data = [
+        {
+            "label": row["label"],
+            "value": row["value"],
+            "today": today,
+            "verdict": "holds" if row["better"] else "fails",
+        }
+        for row in rows
+    ]
+    order = [row["label"] for row in rows]
+    bars = (
+        alt.Chart(inline(data))
+        .mark_bar(height={"band": 0.55})
+        .encode(
+            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260, domain=False)),
+            x=alt.X("today:Q", title=title, scale=alt.Scale(zero=False)),
+            x2="value:Q",
+            color=alt.Color("verdict:N", scale=verdicts(), legend=None),
+            tooltip=[
+                alt.Tooltip("label:N", title="lever"),
+                alt.Tooltip("value:Q", title=title, format=",.4~g"),
+            ],
+        )
+    )
+    rule = alt.Chart(inline([{"today": today}])).mark_rule(color=INK).encode(x="today:Q")
+    return finished(alt.layer(bars, rule), 28 * len(order) + 30)
