@@ -91,7 +91,8 @@ def _takes(prop: dict[str, Any]) -> str:
         values: Any = prop.get("additionalProperties") or next(
             iter(prop.get("patternProperties", {}).values()), {}
         )
-        return f"percentile (`p50`, `p99.9`) to {_takes(values)}"
+        keys = "percentile (`p50`, `p99.9`)" if "patternProperties" in prop else "name"
+        return f"{keys} to {_takes(values)}"
     return {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}[
         str(kind)
     ] + _range(prop)

@@ -34,6 +34,7 @@ def faults(scenario: Scenario) -> list[Fault]:
     found += _gpus(scenario, look_up)
     found += _precisions(scenario, look_up, None if model is None else model.architecture)
     found += _prices(scenario, catalog.data_dir())
+    found += _bought(scenario, look_up)
     found += _traffic(scenario, catalog.data_dir())
     if model is not None and model.architecture.max_context_tokens:
         found += _context(scenario, model.architecture.max_context_tokens)
@@ -72,16 +73,41 @@ def _precisions(
 
 
 def _prices(scenario: Scenario, data: Path) -> Iterator[Fault]:
-    written = scenario.policy.prices
-    file, _, name = written.rpartition("#")
-    path = scenario.folder / file if file else data / "prices.yaml"
-    if not path.is_file():
-        if file:
-            yield ("policy", "prices"), f"names a file that is not there (got {path}), give file.yaml#list"
-        return
-    known = _top_keys(path)
-    if name not in known:
-        yield ("policy", "prices"), unknown_name("price list", name, known)
+    for loc, written in scenario.policy.price_lists().items():
+        file, _, name = written.rpartition("#")
+        path = scenario.folder / file if file else data / "prices.yaml"
+        if not path.is_file():
+            if file:
+                yield loc, f"names a file that is not there (got {path}), give file.yaml#list"
+            continue
+        known = _top_keys(path)
+        if name not in known:
+            yield loc, unknown_name("price list", name, known)
+
+
+def _bought(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+    """GPUs of stock and instances, each named once."""
+    from fleetplan import catalog
+
+    policy = scenario.policy
+    named: dict[str, list[tuple[Loc, str]]] = {
+        "stock": [(("policy", "stock", gpu), gpu) for gpu in policy.stock or {}],
+        "instances": [
+            (("policy", "instances", i, "gpu"), each.gpu) for i, each in enumerate(policy.instances)
+        ],
+    }
+    for entries in named.values():
+        seen: dict[str, str] = {}
+        for loc, written in entries:
+            gpu = look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
+            if gpu is None:
+                continue
+            if gpu.name in seen:
+                yield (
+                    loc,
+                    f"is the same GPU as {seen[gpu.name]!r} (got {written!r}, both are {gpu.name}), keep one",
+                )
+            seen[gpu.name] = written
 
 
 def _top_keys(path: Path) -> list[str]:

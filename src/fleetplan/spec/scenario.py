@@ -11,8 +11,6 @@ from fleetplan.spec.base import (
     Count,
     Model,
     Name,
-    OpenShare,
-    PositiveShare,
     Seconds,
     SecondsOrZero,
     Text,
@@ -20,24 +18,10 @@ from fleetplan.spec.base import (
 )
 from fleetplan.spec.candidates import Candidates
 from fleetplan.spec.document import Document
+from fleetplan.spec.policy import Policy
 from fleetplan.spec.slo import Slo
 from fleetplan.spec.steptime import StepTimeChoice
 from fleetplan.spec.workload import ClassesWorkload, TraceWorkload, Workload
-
-
-class Policy(Model):
-    """How careful the decision is, and what it is paid with."""
-
-    prices: Text
-    """A price list of data/prices.yaml by name, or `file.yaml#name` for a list of your own, from the spec's folder."""
-    max_utilisation: PositiveShare = 0.8
-    """Cap on offered rate over sustainable rate."""
-    spare_replicas: Whole = 0
-    """Replicas bought on top of those that serve."""
-    confidence: OpenShare = 0.95
-    """Level at which a simulated promise counts as met."""
-    max_replicas: Count = 4096
-    """No fleet above this is tried."""
 
 
 class Simulation(Model):

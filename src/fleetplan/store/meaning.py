@@ -10,13 +10,21 @@ from fleetplan import catalog, provenance
 from fleetplan.spec.scenario import Scenario
 from fleetplan.store.tables import stage_tables
 
+# What is only about buying and keeping a fleet: one replica on its own does not depend on it.
+BOUGHT = tuple(
+    f"policy.{key}"
+    for key in (
+        "prices", "spare_replicas", "uncertainty", "buy_unit", "instances", "stock", "availability", "outages", "autoscaling",
+        "commitments", "growth", "power", "ownership", "api",
+    )
+)  # fmt: skip
 # What a stage does not read, as dotted paths of the meaning; `slo` alone is any promise, wherever in the workload. Whatever
 # is not named here counts, so that a new field of the spec reruns too much rather than too little.
 IGNORED: dict[str, tuple[str, ...]] = {
     "candidates": ("slo", "policy", "simulation", "seed", "step_time"),
     "roofline": ("slo", "policy", "simulation", "seed"),
-    "batching": ("policy.prices", "policy.spare_replicas"),
-    "queueing": ("policy.prices", "policy.spare_replicas"),
+    "batching": BOUGHT,
+    "queueing": BOUGHT,
     "speculation": ("slo", "policy", "simulation", "seed"),
     "sizing": (),
 }
@@ -103,13 +111,13 @@ def _data(scenario: Scenario, with_step_time: bool, with_prices: bool) -> dict[s
             path.name: _yaml_digest(path) for path in sorted((folder / "calibration").glob("*.yaml"))
         }
     if with_prices:
-        found["prices"] = _prices(scenario, folder)
+        found["prices"] = [_prices(scenario, folder, each) for each in scenario.policy.price_lists().values()]
     return found
 
 
-def _prices(scenario: Scenario, folder: Path) -> Any:
-    """The price list that a scenario names: of a shipped list what concerns its GPUs, of one's own all."""
-    file, has_file, name = scenario.policy.prices.rpartition("#")
+def _prices(scenario: Scenario, folder: Path, reference: str) -> Any:
+    """A price list that a scenario names: of it what concerns its GPUs, without its words."""
+    file, has_file, name = reference.rpartition("#")
     content = _yaml(scenario.folder / file if has_file else folder / "prices.yaml") or {}
     prices = content.get(name)
     if not isinstance(prices, dict):

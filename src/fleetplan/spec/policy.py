@@ -1,0 +1,270 @@
+"""How careful a decision is, what it is paid with, what may fail, and how the fleet lives over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fleetplan.spec.base import (
+    Count,
+    GramsPerKwh,
+    Model,
+    NotNegative,
+    Number,
+    OpenShare,
+    Positive,
+    PositiveShare,
+    Seconds,
+    SecondsOrZero,
+    Share,
+    Text,
+    Usd,
+    UsdPerHour,
+    UsdPerKwh,
+    UsdPerToken,
+    Whole,
+    fault,
+    forms,
+)
+from fleetplan.spec.units import Quantity, shown
+
+
+class Uncertainty(Model):
+    """What is not known when the count is decided; each is drawn anew, and the count searched for each draw."""
+
+    rate_cv: NotNegative = 0.0
+    """Coefficient of variation of the rate forecast (lognormal)."""
+    output_length_cv: NotNegative = 0.0
+    """Coefficient of variation of the mean output length (lognormal)."""
+    step_time_cv: NotNegative | None = None
+    """The same of the step time; left out: the error band of the calibration, none where the spec gives the step time."""
+    draws: Whole = 20
+    """Monte Carlo draws; 0: no interval is computed."""
+    level: OpenShare = 0.9
+    """Level of the interval on the count."""
+
+
+class Instance(Model):
+    """What one kind of GPU is bought in."""
+
+    gpu: Text
+    """A GPU of the catalogue."""
+    gpus: Count
+    """GPUs of one instance; all of them are paid, and a tensor-parallel group stays inside one."""
+    price_usd_per_hour: UsdPerHour | None = None
+    """Price of the whole instance; left out: its GPUs at the price list."""
+
+
+class Availability(Model):
+    """Spares by how often nodes fail: the least number with P(enough replicas are up) at the target."""
+
+    target: OpenShare
+    """Share of time that all replicas that must serve do."""
+    failures_per_node_day: Positive
+    """Failures of one node a day."""
+    repair_s: Seconds
+    """Mean time until a failed node serves again."""
+
+
+class Outages(Model):
+    """Faults at the busiest time of the traffic that the decided fleet, spares included, is simulated through."""
+
+    replicas: Count | None = None
+    """This many replicas fail at once."""
+    recovery_s: Seconds | None = None
+    """Time until what failed serves again."""
+    zones: Annotated[int, Field(ge=2, le=64)] | None = None
+    """Replicas are spread evenly over this many zones; the largest one is lost."""
+    rolling_restart_s: Seconds | None = None
+    """One replica after the other is drained and away for this long."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        failing = self.replicas is not None or self.zones is not None
+        if failing and self.recovery_s is None:
+            raise fault("has no recovery (got replicas or zones that fail), add it, like recovery: 10 min")
+        if not failing and self.recovery_s is not None:
+            raise fault("has a recovery of nothing (got neither replicas nor zones), say what fails")
+        if not failing and self.rolling_restart_s is None:
+            raise fault("says nothing that happens (got none of replicas, zones, rolling_restart), give one")
+        return self
+
+
+class Autoscaling(Model):
+    """The fleet follows the profile of the traffic, slot by slot."""
+
+    start_up_s: SecondsOrZero
+    """Time from asking for a replica until it serves; it is asked for, and paid, that long ahead."""
+    hold_s: SecondsOrZero = 0.0
+    """Time that a replica is kept when it is not needed any more."""
+    minimum: Count = 1
+    """Replicas that always serve."""
+
+
+class Terms(Model):
+    """Prices of a commitment: a price list, or a discount on the one planned with."""
+
+    prices: Text | None = None
+    """A price list, as in `policy.prices`."""
+    discount: OpenShare | None = None
+    """Share off the price planned with."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.prices is None) == (self.discount is None):
+            got = "neither" if self.prices is None else "both"
+            raise fault(f"takes prices or discount (got {got}), give one, like {{discount: 0.4}}")
+        return self
+
+
+class Commitments(Model):
+    """How the hours of a fleet over time may be bought besides `policy.prices`: a reserved base, and spot on top."""
+
+    reserved: Terms | None = None
+    """Paid every hour, used or not."""
+    spot: Terms | None = None
+    """May be taken back by the provider."""
+    spot_share: Share = 0.0
+    """Most of what is above the reserved base that may be spot."""
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        if self.reserved is None and self.spot is None:
+            raise fault(
+                "has no terms (got neither reserved nor spot), give one, like reserved: {discount: 0.4}"
+            )
+        if (self.spot is not None) != (self.spot_share > 0):
+            raise fault(
+                f"needs spot and a spot_share above 0 together (got a spot_share of {self.spot_share:g})"
+            )
+        return self
+
+
+class Growth(Model):
+    """Growth of all traffic, month by month from the planned one."""
+
+    per_month: Annotated[Number, Field(gt=0, le=10)]
+    """0.1: a tenth more every month."""
+    months: Annotated[Count, Field(le=120)] = 12
+    """Months to look ahead."""
+
+
+class Power(Model):
+    """Energy of the fleet."""
+
+    pue: Annotated[Number, Field(ge=1)]
+    """Power usage effectiveness: energy of the site over that of its computers."""
+    host_w: Annotated[float, Quantity("power", zero=True)] = 0.0
+    """Power of a GPU's share of the server around it (CPU, network, fans)."""
+    electricity_usd_per_kwh: UsdPerKwh | None = None
+    """Price of electricity, where it is owned."""
+    carbon_g_per_kwh: GramsPerKwh | None = None
+    """Carbon intensity of the grid."""
+
+
+class Ownership(Model):
+    """Buying the GPUs instead of renting them."""
+
+    gpu_usd: Usd
+    """Price of one GPU with its share of server, network and storage."""
+    amortisation_s: Seconds
+    """Time over which it is written off."""
+    residual_share: Share = 0.0
+    """Share of the price that is left at the end."""
+    interest_per_year: NotNegative = 0.0
+    """Yearly interest on the capital: 0.08 is 8%."""
+    colocation_per_kw_usd_per_hour: UsdPerHour | None = None
+    """Rent of the place for each kW of the computers' rated power (TDP and host)."""
+    staff_usd_per_hour: UsdPerHour | None = None
+    """Staff for the whole fleet."""
+
+
+class Api(Model):
+    """Prices of an API that serves the same model, as the alternative."""
+
+    input_usd_per_token: UsdPerToken
+    """Price of input tokens."""
+    output_usd_per_token: UsdPerToken
+    """Price of output tokens."""
+    cached_input_usd_per_token: UsdPerToken | None = None
+    """Price of input tokens that the provider has in its cache."""
+    cached_share: Share | None = None
+    """Share of input tokens that are; left out: the share of prompt tokens that lie in a shared prefix."""
+
+    @model_validator(mode="after")
+    def _cached(self) -> Self:
+        if self.cached_share is not None and self.cached_input_usd_per_token is None:
+            raise fault(f"has no cached_input (got a cached_share of {self.cached_share:g}), add its price")
+        return self
+
+
+def _unit(value: Any) -> str:
+    if isinstance(value, str):
+        if value != "node":
+            raise fault(f"is a whole number of GPUs or `node` (got {shown(value)}), write it like 8")
+        return "node"
+    return "number"
+
+
+BuyUnit: Any = forms(_unit, number=Count, node=Literal["node"])
+
+
+class Policy(Model):
+    """How careful the decision is, and what it is paid with."""
+
+    prices: Text
+    """A price list of data/prices.yaml by name, or `file.yaml#name` for a list of your own, from the spec's folder."""
+    max_utilisation: PositiveShare = 0.8
+    """Cap on offered rate over sustainable rate."""
+    spare_replicas: Whole = 0
+    """Replicas bought on top of those that serve; `availability` may ask for more."""
+    confidence: OpenShare = 0.95
+    """Level at which a simulated promise counts as met."""
+    max_replicas: Count = 4096
+    """No fleet above this is tried."""
+    uncertainty: Uncertainty = Uncertainty()
+    """What is not known, for the interval on the count."""
+    buy_unit: BuyUnit = 1
+    """GPUs bought at a time; `node`: those of the GPU's usual node. Above 1 a replica does not straddle two of them."""
+    instances: tuple[Instance, ...] = ()
+    """By GPU, what it is bought in and what that costs; goes before `buy_unit`."""
+    stock: dict[Text, Whole] | None = None
+    """Most GPUs that can be had, by GPU; of those not named as many as wanted."""
+    availability: Availability | None = None
+    """How often nodes fail, for the number of spares."""
+    outages: Outages | None = None
+    """Faults that the decided fleet is simulated through."""
+    autoscaling: Autoscaling | None = None
+    """A fleet that follows the profile of day or week, against one that stays."""
+    commitments: Commitments | None = None
+    """Reserved, on-demand and spot hours of the fleet over time."""
+    growth: Growth | None = None
+    """How the traffic grows, and when the next GPU is needed."""
+    power: Power | None = None
+    """Energy and carbon."""
+    ownership: Ownership | None = None
+    """Owning against renting."""
+    api: Api | None = None
+    """An API against the fleet."""
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.ownership is not None and (self.power is None or self.power.electricity_usd_per_kwh is None):
+            raise fault(
+                "has an ownership without a price of electricity, add power: {pue: …, electricity: …}"
+            )
+        if self.commitments is not None and self.autoscaling is None:
+            raise fault(
+                "has commitments without autoscaling, whose hours they buy; add autoscaling, or drop them"
+            )
+        return self
+
+    def price_lists(self) -> dict[tuple[str, ...], str]:
+        """Every price list that is named, by its path in the scenario."""
+        found: dict[tuple[str, ...], str] = {("policy", "prices"): self.prices}
+        for kind in ("reserved", "spot"):
+            terms = getattr(self.commitments, kind, None)
+            if terms is not None and terms.prices is not None:
+                found["policy", "commitments", kind, "prices"] = terms.prices
+        return found
