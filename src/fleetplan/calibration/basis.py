@@ -192,11 +192,17 @@ def _rows(
         rc.append(np.repeat(right_class, len(used)))
         metric.append(np.full(left[-1].size, which))
     if "client" not in without:
-        client = np.array([unit["client"], unit["client_token"] * made.prompt_tokens_mean])
-        names = np.array([INDEX["client"], INDEX["client_token"]])
-        metric.append(np.full(2, TTFT))
+        client = np.array(
+            [
+                unit["client"],
+                unit["client_token"] * made.prompt_tokens_mean,
+                unit["client_concurrent"] * point.concurrency,
+            ]
+        )
+        names = np.array([INDEX["client"], INDEX["client_token"], INDEX["client_concurrent"]])
+        metric.append(np.full(3, TTFT))
         left.append(client)
-        right.append(np.zeros(2))
+        right.append(np.zeros(3))
         lc.append(names)
         rc.append(names)
     return (

@@ -33,6 +33,8 @@ class Effect:
 _SD_BASE = {
     **dict.fromkeys(IDEAL, 0.12),
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
+    "client": 0.5,
+    "client_concurrent": 0.8,
     "mla": 0.3,
     "attention": 0.25,
     "exchange": 0.4,
@@ -40,6 +42,7 @@ _SD_BASE = {
 }
 _ENGINE = {
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
+    "client_concurrent": 0.6,
     "weights": 0.08,
     "flops": 0.12,
     "experts": 0.05,
@@ -56,6 +59,7 @@ _DEPLOYMENT = {
     "sequences": 0.25,
     "prompts": 0.2,
     "client": 0.25,
+    "client_concurrent": 0.4,
     "all": 0.10,
 }
 

@@ -158,7 +158,11 @@ def _document(options: dict[str, Any]) -> dict[str, Any]:
             {"term": name, "us": value * 1e6, "share": value / total if total else 0.0, "what": TERMS[name]}
             for name, value in terms
         ]
-        document["client_us"] = {"fixed": made.client_s * 1e6, "per_prompt_token": made.client_token_s * 1e6}
+        document["client_us"] = {
+            "fixed": made.client_s * 1e6,
+            "per_prompt_token": made.client_token_s * 1e6,
+            "per_request_in_flight": made.client_concurrent_s * 1e6,
+        }
         document["calibration"] = {"basis": made.calibration.basis, "named": made.calibration.named}
     if options["out"]:
         to_json(step, options["out"])

@@ -34,6 +34,8 @@ class Calibrated:
     """What a client's TTFT has on top: API, network [s]."""
     client_token_s: float
     """The same a prompt token: tokenisation and transfer [s]."""
+    client_concurrent_s: float
+    """The same a request in flight: the API server and its stream handling are shared."""
     context_classes: tuple[str, str]
 
 
@@ -166,6 +168,7 @@ def calibrate_step(
         overhead_terms_s=terms,
         client_s=client * OVERHEAD_UNITS["client"] * k["client"],
         client_token_s=client * OVERHEAD_UNITS["client_token"] * k["client_token"],
+        client_concurrent_s=client * OVERHEAD_UNITS["client_concurrent"] * k["client_concurrent"],
         context_classes=(read[0], window_read[0]),
     )
 

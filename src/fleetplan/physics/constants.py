@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "layers": LAYERS,
     "sequences": ("decoding_sequence",),
     "prompts": ("prompt_sequence",),
-    "client": ("client", "client_token"),
+    "client": ("client", "client_token", "client_concurrent"),
     "all": tuple(name for name in CLASSES if not name.startswith("client")),
 }
 """Constants that one factor moves together."""

@@ -64,6 +64,7 @@ OVERHEAD_UNITS = {
     "prompt_sequence": 250e-6,
     "client": 25e-3,
     "client_token": 2.5e-6,
+    "client_concurrent": 1e-3,
 }
 """One unit of each overhead [s]; a constant of 1 is the middle of what two independent fits of public points found."""
 
