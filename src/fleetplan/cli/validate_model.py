@@ -15,8 +15,23 @@ import click
     "--calibration", type=click.Path(dir_okay=False), help="calibration file; the shipped one by default"
 )
 @click.option("--rows", type=click.Path(dir_okay=False), help="write a row a point as CSV")
+@click.option(
+    "--table",
+    type=click.Path(dir_okay=False),
+    help="instead: a published table of fixed batches, offline throughput or request rates",
+)
+@click.option(
+    "--ablation", is_flag=True, help="instead: fit anew without each term, and print the held-out errors"
+)
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-def command(points: str | None, calibration: str | None, rows: str | None, as_json: bool) -> None:
+def command(
+    points: str | None,
+    calibration: str | None,
+    rows: str | None,
+    table: str | None,
+    ablation: bool,
+    as_json: bool,
+) -> None:
     """Predict every point of a file and print the error table.
 
     The file's columns are those of the project's data/measurements/serving.csv. Errors are |predicted/measured − 1|. Rows that a rule leaves
@@ -29,6 +44,10 @@ def command(points: str | None, calibration: str | None, rows: str | None, as_js
     from fleetplan.calibration import validate
 
     path = Path(points) if points else validate.own_points()
+    if table or ablation:
+        document = _table(Path(table)) if table else _ablation(path)
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
     document, each = validate.validate(path, Path(calibration) if calibration else None)
     document["held_out"] = _held_out(calibration)
     if rows and each:
@@ -40,6 +59,19 @@ def command(points: str | None, calibration: str | None, rows: str | None, as_js
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     _print(document, path)
+
+
+def _table(path: Any) -> dict[str, Any]:
+    from fleetplan.calibration.tables import predict_table
+
+    return predict_table(path)[0]
+
+
+def _ablation(path: Any) -> dict[str, Any]:
+    from fleetplan.calibration.ablation import ablation
+    from fleetplan.calibration.basis import usable_points
+
+    return {"ablation": ablation(usable_points(path)[0])}
 
 
 def _held_out(calibration: str | None) -> dict[str, Any] | None:
