@@ -11,9 +11,9 @@ import numpy as np
 from fleetplan import catalog, prices
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.errors import InputError
-from fleetplan.sizing import bounds
+from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.candidates import Candidate, expand
-from fleetplan.sizing.cost import Fleet, fleet
+from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.machine import Machine, machine
 from fleetplan.sizing.offered import Offered, offered
@@ -21,7 +21,7 @@ from fleetplan.sizing.search import Found, least_count
 from fleetplan.sizing.verdict import Verdict, judge
 from fleetplan.spec.scenario import Scenario
 
-FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 6
+FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 4
 BURST_REQUESTS = 3000
 BURST_TURNS = 12
 """A saturated run lasts this many times as long as a full batch."""
@@ -105,10 +105,12 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     return float(rate) * built.engines_per_replica
 
 
-def verdict_at(built: Machine, subject: Plan, sustainable_per_s: float, replicas: int) -> Verdict:
+def verdict_at(
+    built: Machine, subject: Plan, sustainable_per_s: float, replicas: int, replications: int | None = None
+) -> Verdict:
     """Simulate the planned traffic on this many replicas, as often as the verdict takes."""
     traffic, scenario = subject.traffic, subject.scenario
-    given = scenario.simulation.replications
+    given = replications or scenario.simulation.replications
     engines = replicas * built.engines_per_replica
     utilisation = traffic.rate_per_s / (replicas * sustainable_per_s) if sustainable_per_s else float("inf")
 
@@ -134,6 +136,7 @@ def decide(
     saturation: Callable[[Machine], float] | None = None,
     *,
     prune: bool = True,
+    replications: int | None = None,
 ) -> Decision:
     """Search every candidate that can run, cheapest lower bound first; prune those that cannot be cheaper than two found ones.
 
@@ -151,8 +154,11 @@ def decide(
         if built.reason is not None:
             options.append(Option(built, "cannot run", built.reason))
             continue
-        price = sheet.of(built.candidate.gpu)
-        if price is None:
+        if (refused := buying.refused(policy, built.candidate)) is not None:
+            options.append(Option(built, "cannot run", refused))
+            continue
+        usd = buying.usd_per_gpu_hour(policy, built.candidate.gpu, sheet)
+        if usd is None:
             options.append(
                 Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}")
             )
@@ -169,8 +175,8 @@ def decide(
         lower = max(
             ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
         )
-        cost = _fleet(built, subject, lower, price.median).usd_per_hour
-        open_.append((cost, built.candidate.candidate_id, built, lower, price.median))
+        cost = _fleet(built, subject, lower, usd).usd_per_hour
+        open_.append((cost, built.candidate.candidate_id, built, lower, usd))
     open_.sort(key=lambda item: item[:2])
     found: list[Option] = []
     known: dict[str, float] = {}
@@ -191,23 +197,24 @@ def decide(
             )
             continue
         start = max(ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation), lower)
-        most = policy.max_replicas
+        most = limit = buying.limit(policy, built.candidate)
         if prune and ceiling is not None:
             most = min(most, _most_within(built, subject, usd, ceiling))
         if start > most:
             options.append(
                 Option(
                     built,
-                    *_over(start, most, policy.max_replicas),
+                    *_over(built, subject, start, most, limit),
                     fleet=_fleet(built, subject, start, usd),
                     lower_bound=start,
                     sustainable_per_s=sustainable,
                 )
             )
             continue
-        search = least_count(functools.partial(verdict_at, built, subject, sustainable), start, most)
+        judged = functools.partial(verdict_at, built, subject, sustainable, replications=replications)
+        search = least_count(judged, start, most)
         if search.replicas is None:
-            status, reason = _over(most + 1, most, policy.max_replicas)
+            status, reason = _over(built, subject, most + 1, most, limit)
             if status == "infeasible":
                 reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
             options.append(
@@ -299,18 +306,17 @@ def _rank(option: Option) -> tuple[float, int, float, str]:
 
 
 def _fleet(built: Machine, subject: Plan, replicas: int, usd: float) -> Fleet:
-    spares = subject.scenario.policy.spare_replicas
-    return fleet(replicas, spares, built.candidate.gpus_per_replica, usd)
+    return buying.fleet_of(subject.scenario.policy, built.candidate, replicas, usd)
 
 
 def _most_within(built: Machine, subject: Plan, usd: float, ceiling_usd_per_hour: float) -> int:
-    per_replica = built.candidate.gpus_per_replica * usd
-    return int((ceiling_usd_per_hour * (1 + 1e-9)) / per_replica) - subject.scenario.policy.spare_replicas
+    gpus = ceiling_usd_per_hour / usd * (1 + 1e-9)
+    return buying.most_replicas(subject.scenario.policy, built.candidate, gpus)
 
 
-def _over(needed: int, most: int, max_replicas: int) -> tuple[str, str]:
-    if most >= max_replicas:
-        return "infeasible", f"needs more than max_replicas {max_replicas}"
+def _over(built: Machine, subject: Plan, needed: int, most: int, limit: int) -> tuple[str, str]:
+    if most >= limit:
+        return "infeasible", buying.beyond(subject.scenario.policy, built.candidate, needed)
     return "pruned", f"needs at least {needed} replicas, dearer than two fleets that hold"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetplan.sizing import bounds
+from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.decide import Decision, Option
 
 
@@ -18,10 +18,10 @@ def nearest_change(decision: Decision) -> tuple[str, str]:
     ]
     capped = [o for o in options if o.status == "infeasible" and o.lower_bound is not None]
     if capped:
-        least = min(capped, key=lambda o: o.lower_bound or 0)
+        least = min(capped, key=lambda o: (_missing_gpus(decision, o), o.lower_bound or 0))
         return (
-            f"no candidate keeps every promise within max_replicas; {least.machine.candidate.label}: {least.reason}",
-            f"raise policy.max_replicas to at least {least.lower_bound}, or lower the rate",
+            f"no candidate keeps every promise within what may be bought; {least.machine.candidate.label}: {least.reason}",
+            _raised(decision, least),
         )
     if hopeless:
         return _relaxed(decision, hopeless)
@@ -41,6 +41,24 @@ def nearest_change(decision: Decision) -> tuple[str, str]:
         f"no candidate can run: {why}",
         "add candidates that can run; each one's reason is in the table plans",
     )
+
+
+def _missing_gpus(decision: Decision, option: Option) -> int:
+    policy, candidate = decision.plan.scenario.policy, option.machine.candidate
+    allowed = buying.limit(policy, candidate)
+    stock = buying.stock_gpus(policy, candidate.gpu)
+    had = buying.fleet_of(policy, candidate, allowed, 1.0).gpus if stock is None else stock
+    return buying.fleet_of(policy, candidate, option.lower_bound or 1, 1.0).gpus - had
+
+
+def _raised(decision: Decision, option: Option) -> str:
+    policy, candidate = decision.plan.scenario.policy, option.machine.candidate
+    needed = option.lower_bound or 1
+    stock = buying.stock_gpus(policy, candidate.gpu)
+    if stock is None or needed > policy.max_replicas:
+        return f"raise policy.max_replicas to at least {needed}, or lower the rate"
+    gpus = buying.fleet_of(policy, candidate, needed, 1.0).gpus
+    return f"raise policy.stock of {candidate.gpu} to at least {gpus} GPUs, or lower the rate"
 
 
 def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:

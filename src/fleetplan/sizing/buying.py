@@ -1,0 +1,169 @@
+"""What is bought for a number of replicas: nodes packed and rounded up, spares, stock limits, and the price of a GPU."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from fleetplan import catalog
+from fleetplan.physics.terms import link_domain_gpus
+from fleetplan.prices import PriceList
+from fleetplan.sizing.candidates import Candidate
+from fleetplan.sizing.cost import Fleet
+from fleetplan.sizing.counting import replica_availability, round_up, spares_for_availability
+from fleetplan.spec.policy import Policy
+
+MOST = 1 << 20
+"""No count above this is looked at, whatever the stock."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How replicas of one candidate lie in what is bought."""
+
+    gpus_per_replica: int
+    unit_gpus: int
+    """GPUs bought at a time; 1: any number."""
+    replicas_per_unit: int
+    """Whole replicas that one unit holds; 0: a replica spans several, or GPUs are bought singly."""
+    units_per_replica: int
+    """Units that one replica spans where it is larger than one."""
+
+    def gpus(self, replicas: int) -> int:
+        """GPUs to buy for this many replicas.
+
+        >>> Packing(6, 8, 1, 1).gpus(3), Packing(4, 8, 2, 1).gpus(3), Packing(16, 8, 0, 2).gpus(3), Packing(4, 1, 0, 4).gpus(3)
+        (24, 16, 48, 12)
+        """
+        if self.unit_gpus == 1:
+            return replicas * self.gpus_per_replica
+        if self.replicas_per_unit:
+            return round_up(replicas, self.replicas_per_unit) // self.replicas_per_unit * self.unit_gpus
+        return replicas * self.units_per_replica * self.unit_gpus
+
+
+def packing(policy: Policy, candidate: Candidate) -> Packing:
+    """A replica lies within one unit where it fits; a larger one fills whole units, its tensor-parallel groups unbroken."""
+    unit, size = unit_gpus(policy, candidate.gpu), candidate.gpus_per_replica
+    if unit == 1:
+        return Packing(size, 1, 0, size)
+    if size <= unit:
+        return Packing(size, unit, unit // size, 1)
+    groups = max(unit // candidate.tensor_parallel, 1)
+    split = -(-candidate.tensor_parallel // unit)
+    return Packing(size, unit, 0, -(-candidate.pipeline_parallel * candidate.data_parallel // groups) * split)
+
+
+def unit_gpus(policy: Policy, gpu: str) -> int:
+    """GPUs of this kind that are bought at a time."""
+    for instance in policy.instances:
+        if catalog.gpu(instance.gpu).name == gpu:
+            return instance.gpus
+    return catalog.gpu(gpu).gpus_per_node if policy.buy_unit == "node" else int(policy.buy_unit)
+
+
+def usd_per_gpu_hour(policy: Policy, gpu: str, sheet: PriceList) -> float | None:
+    """Price of one GPU [USD/h]: its share of the instance's, else the price list's median; None where neither has one."""
+    for instance in policy.instances:
+        if catalog.gpu(instance.gpu).name == gpu and instance.price_usd_per_hour is not None:
+            return instance.price_usd_per_hour / instance.gpus
+    price = sheet.of(gpu)
+    return None if price is None else price.median
+
+
+def refused(policy: Policy, candidate: Candidate) -> str | None:
+    """Why the candidate cannot be built of what is bought; None: it can.
+
+    A tensor-parallel group stays within one node: the unit that is bought, else the node of the catalogue; where a rack is one NVLink
+    domain, within the rack.
+    """
+    unit, gpu = unit_gpus(policy, candidate.gpu), catalog.gpu(candidate.gpu)
+    domain = link_domain_gpus(gpu)
+    node = domain if unit == 1 or domain > gpu.gpus_per_node else unit
+    if candidate.tensor_parallel > node:
+        return (
+            f"TP {candidate.tensor_parallel} does not fit within one node of {node} GPUs; "
+            "larger nodes are stated by policy.buy_unit or policy.instances"
+        )
+    return None
+
+
+def spares(policy: Policy, candidate: Candidate, replicas: int) -> int:
+    """Spare replicas: those of the policy, or as many as the availability takes, whichever is more.
+
+    A node fails as a whole and with it all replicas in it, so spares are whole nodes where nodes are bought; with GPUs bought one by
+    one each replica is taken to lie in a node of its own. Least s with P(Binomial(n + s, A) ≥ n) ≥ target, A = 1/(1 + failures · repair),
+    to the power of the nodes that a replica spans.
+    """
+    given = policy.availability
+    if given is None:
+        return policy.spare_replicas
+    needed = _spares(
+        packing(policy, candidate),
+        catalog.gpu(candidate.gpu).gpus_per_node,
+        replicas,
+        replica_availability(given.failures_per_node_day, given.repair_s / 3600),
+        given.target,
+    )
+    return max(policy.spare_replicas, needed)
+
+
+@functools.cache
+def _spares(packed: Packing, node_gpus: int, replicas: int, availability: float, target: float) -> int:
+    if packed.replicas_per_unit:
+        nodes = -(-replicas // packed.replicas_per_unit)
+        more = spares_for_availability(nodes, availability, target)
+        return max((nodes + more) * packed.replicas_per_unit - replicas, 0) if more else 0
+    spanned = packed.units_per_replica if packed.unit_gpus > 1 else -(-packed.gpus_per_replica // node_gpus)
+    return spares_for_availability(replicas, availability**spanned, target)
+
+
+def fleet_of(policy: Policy, candidate: Candidate, replicas: int, usd_per_gpu: float) -> Fleet:
+    """The fleet that holds this many serving replicas: spares and rounding included."""
+    extra = spares(policy, candidate, replicas)
+    gpus = packing(policy, candidate).gpus(replicas + extra)
+    return Fleet(replicas, extra, candidate.gpus_per_replica, gpus, usd_per_gpu)
+
+
+def most_replicas(policy: Policy, candidate: Candidate, gpus: float) -> int:
+    """Most serving replicas whose fleet takes at most this many GPUs; GPUs rise with replicas, so by bisection."""
+
+    def fits(replicas: int) -> bool:
+        return fleet_of(policy, candidate, replicas, 1.0).gpus <= gpus
+
+    low, high = 0, 1
+    while high < MOST and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def stock_gpus(policy: Policy, gpu: str) -> int | None:
+    """GPUs of this kind that can be had; None: no limit. Raises InputError for an unknown GPU in the stock."""
+    for name, count in (policy.stock or {}).items():
+        if catalog.gpu(name).name == gpu:
+            return count
+    return None
+
+
+def limit(policy: Policy, candidate: Candidate) -> int:
+    """Most serving replicas that policy and stock allow."""
+    stock = stock_gpus(policy, candidate.gpu)
+    return (
+        policy.max_replicas
+        if stock is None
+        else min(policy.max_replicas, most_replicas(policy, candidate, stock))
+    )
+
+
+def beyond(policy: Policy, candidate: Candidate, replicas: int) -> str:
+    """Why a fleet with this many serving replicas is not to be had."""
+    stock = stock_gpus(policy, candidate.gpu)
+    if stock is None or replicas > policy.max_replicas:
+        return f"needs more than max_replicas {policy.max_replicas}"
+    needs = fleet_of(policy, candidate, replicas, 1.0).gpus
+    return (
+        f"needs at least {needs} GPUs and the stock of {candidate.gpu} is {stock}: short by {needs - stock}"
+    )
