@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 from fleetplan.physics.form import StepTime
 from fleetplan.sizing.counting import ceil_ratio
 

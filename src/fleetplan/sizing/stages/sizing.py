@@ -11,8 +11,10 @@ import numpy as np
 from fleetplan.engine.result import Result
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.decide import Decision, Option, Plan, binding_limit, decide, verdict_at
+from fleetplan.sizing.levers import levers
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
 from fleetplan.traffic.requests import Requests
 
@@ -25,16 +27,17 @@ Row = dict[str, Any]
 def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Row]]:
     """Table → rows; `saturation` gives a candidate id's sustainable rate of one replica, as the stage batching found it."""
     decision = decide(subject, lambda built: saturation(built.candidate.candidate_id))
+    found = interval(decision)
     return {
         "scenarios": [_scenario(decision)],
         "settings": list(_settings(subject)),
         "workloads": list(_workloads(subject)),
-        "decisions": [_decision(decision)],
+        "decisions": [_decision(decision, found)],
         "evidence": list(_evidence(decision)),
         "plans": _plans(decision),
         "timeseries": list(_timeseries(decision)),
-        "levers": [],
-        "uncertainty": [],
+        "levers": _levers(decision),
+        "uncertainty": _uncertainty(found),
     }
 
 
@@ -132,7 +135,7 @@ def _money(fleet: Fleet | None, subject: Plan) -> Row:
     }
 
 
-def _decision(decision: Decision) -> Row:
+def _decision(decision: Decision, found: Interval | None) -> Row:
     subject, chosen = decision.plan, decision.chosen
     policy = subject.scenario.policy
     row: Row = {
@@ -141,7 +144,7 @@ def _decision(decision: Decision) -> Row:
         "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **_money(None, subject),
         "binding_limit": None, "binding_reason": None, "lower_bound_replicas": None, "replications": None,
         "confidence": policy.confidence, "decided": None, "replicas_low": None, "replicas_high": None,
-        "interval_level": None, "probability_holds": None,
+        "interval_level": None, "probability_holds": None, "step_time_basis": None, "replicas_for_95_percent": None, "uncertain": None,
     }  # fmt: skip
     if chosen is None:
         reason, change = nearest_change(decision)
@@ -169,7 +172,54 @@ def _decision(decision: Decision) -> Row:
         "lower_bound_replicas": chosen.lower_bound,
         "replications": verdicts[count].replications,
         "decided": verdicts[count].decided,
+        "step_time_basis": chosen.machine.basis,
+        "replicas_low": found.low if found else None,
+        "replicas_high": found.high if found else None,
+        "interval_level": found.level if found else None,
+        "probability_holds": found.probability_holds(count) if found else None,
+        "replicas_for_95_percent": found.count_for(0.95) if found else None,
+        "uncertain": "; ".join(sources(decision)) if found else None,
     }
+
+
+def _levers(decision: Decision) -> list[Row]:
+    before = decision.chosen
+    if before is None or before.fleet is None:
+        return []
+    made = []
+    for lever in levers(decision):
+        after = lever.decision.chosen if lever.decision else None
+        fleet = after.fleet if after else None
+        made.append(
+            {
+                "lever": lever.kind,
+                "change": lever.change,
+                "verdict": "feasible" if fleet else "infeasible",
+                "gpu": after.machine.candidate.gpu if after else None,
+                "replicas": fleet.replicas if fleet else None,
+                "gpus": fleet.gpus if fleet else None,
+                "saved_gpus": before.fleet.gpus - fleet.gpus if fleet else None,
+                "cost_usd_per_hour": fleet.usd_per_hour if fleet else None,
+                "saved_usd_per_hour": before.fleet.usd_per_hour - fleet.usd_per_hour if fleet else None,
+                "note": lever.note or (after.machine.candidate.label if after else None),
+            }
+        )
+    return made
+
+
+def _uncertainty(found: Interval | None) -> list[Row]:
+    if found is None or not found.needed:
+        return []
+    counts = range(max(min(found.needed) - 1, 1), max(found.needed) + 1)
+    return [
+        {
+            "replicas": count,
+            "probability_needed": found.needed.get(count, 0) / found.draws,
+            "probability_holds": found.probability_holds(count),
+            "draws": found.draws,
+        }
+        for count in counts
+    ]
 
 
 def _evidence(decision: Decision) -> Iterable[Row]:

@@ -133,6 +133,13 @@ DECISIONS = Table(
             "probability that the decided count keeps every promise, over what is not known",
             nullable=True,
         ),
+        integer(
+            "replicas_for_95_percent",
+            "replicas that keep every promise with probability 0.95; null: beyond what was searched",
+            nullable=True,
+        ),
+        text("uncertain", "what was drawn anew for the interval, in words", nullable=True),
+        text("step_time_basis", "where the step time of the chosen candidate comes from", nullable=True),
     ),
     ("scenario",),
 )

@@ -1,0 +1,159 @@
+"""What the next change would buy: each lever is one change of the scenario or of the chosen candidate, planned anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from fleetplan.errors import InputError
+from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
+from fleetplan.sizing.bounds import least_work_s
+from fleetplan.sizing.candidates import Candidate
+from fleetplan.sizing.counting import ceil_ratio
+from fleetplan.sizing.decide import Decision, Option, Plan, decide
+from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.verdict import Limit
+
+LOOSER = (1.2, 1.5)
+"""Factors by which a promise is loosened, one at a time."""
+DEARER = 1.5
+"""A GPU whose bounds alone make the fleet this many times dearer is no lever."""
+RIVALS = 1
+"""Besides the chosen candidate, so many of the other sized ones are planned again under a changed promise."""
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One change and the plan that it leads to."""
+
+    kind: str
+    change: str
+    decision: Decision | None
+    """None: the candidate cannot be."""
+    note: str = ""
+
+
+def levers(decision: Decision) -> Iterator[Lever]:
+    """Every lever of a feasible decision: precision, KV precision, chunk, TP, GPU (of the price list), promises, caps.
+
+    A lever on how it is run changes the chosen candidate alone; one on promises plans the chosen candidate and the next best again.
+    """
+    chosen = decision.chosen
+    if chosen is None:
+        return
+    candidate = chosen.machine.candidate
+    for kind, change, other in _run_otherwise(candidate, decision):
+        yield _candidate(decision, kind, change, other)
+    pool = [chosen, *(o for o in decision.options if o.status == "dearer")][: RIVALS + 1]
+    for limit in decision.plan.traffic.limits:
+        for factor in LOOSER:
+            change, looser = _looser(limit, factor)
+            limits = tuple(looser if each is limit else each for each in decision.plan.traffic.limits)
+            traffic = replace(decision.plan.traffic, limits=limits)
+            yield Lever("promise", change, _replan(replace(decision.plan, traffic=traffic), pool))
+    policy = decision.plan.scenario.policy
+    if policy.max_utilisation < 0.9:
+        yield _policy(
+            decision,
+            pool,
+            "utilisation cap",
+            "cap of 90% instead of " + f"{policy.max_utilisation:.0%}",
+            max_utilisation=0.9,
+        )
+    if policy.spare_replicas:
+        yield _policy(
+            decision, pool, "spares", f"no spare instead of {policy.spare_replicas}", spare_replicas=0
+        )
+
+
+def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
+    bits = scheme(candidate.weights).bits
+    for name in ("fp8", "int4"):
+        if SCHEMES[name].bits < bits:
+            yield "weights", f"{name} weights", replace(candidate, weights=name)
+    if kv_dtype_bytes(candidate.kv_cache) > KV_BYTES["fp8"]:
+        yield "KV cache", "fp8 KV cache", replace(candidate, kv_cache="fp8")
+    for degree in (candidate.tensor_parallel // 2, candidate.tensor_parallel * 2):
+        if degree >= 1:
+            yield "tensor parallel", f"TP {degree}", replace(candidate, tensor_parallel=degree)
+    if candidate.max_num_batched_tokens is not None:
+        for chunk in (candidate.max_num_batched_tokens // 4, candidate.max_num_batched_tokens * 2):
+            if chunk >= 1:
+                yield "chunk", f"chunks of {chunk:,} tokens", replace(candidate, max_num_batched_tokens=chunk)
+    for factor in (0.5, 2.0):
+        seqs = int(candidate.max_num_seqs * factor)
+        if seqs >= 1:
+            yield "batch cap", f"max_num_seqs {seqs}", replace(candidate, max_num_seqs=seqs)
+    for gpu in decision.prices.usd_per_gpu_hour:
+        if gpu != candidate.gpu:
+            yield "GPU", gpu, replace(candidate, gpu=gpu)
+
+
+def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> Lever:
+    subject = decision.plan
+    mix = subject.traffic.requests()
+    lengths = mix.prompt_tokens + mix.output_tokens
+    try:
+        built = machine(other, subject.scenario, subject.model, int(lengths.max()), int(lengths.mean()))
+    except InputError as error:
+        return Lever(kind, change, None, "; ".join(error.lines))
+    if built.reason is not None:
+        return Lever(kind, change, None, built.reason)
+    if kind == "GPU" and (dearer := _too_dear(built, decision)):
+        return Lever(kind, change, None, dearer)
+    made = decide(replace(subject, machines={other.candidate_id: built}), replications=1)
+    return Lever(kind, change, made, made.options[0].reason if made.chosen is None else "")
+
+
+def _too_dear(built: Machine, decision: Decision) -> str | None:
+    """Why a GPU is not planned: its least count by bounds is already much dearer than the whole plan of today."""
+    assert built.step is not None
+    assert built.config is not None
+    assert decision.chosen is not None
+    assert decision.chosen.fleet is not None
+    traffic, policy = decision.plan.traffic, decision.plan.scenario.policy
+    price = decision.prices.of(built.candidate.gpu)
+    if price is None:
+        return "it has no price in the list"
+    mix = traffic.requests()
+    work = least_work_s(mix, built.step, built.config.max_num_batched_tokens)
+    least = max(ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1)
+    usd = (least + policy.spare_replicas) * built.candidate.gpus_per_replica * price.median
+    today = decision.chosen.fleet.usd_per_hour
+    if usd <= DEARER * today:
+        return None
+    return f"needs at least {least} replicas by its bounds, {usd:.2f} USD/h against {today:.2f} today"
+
+
+def _looser(limit: Limit, factor: float) -> tuple[str, Limit]:
+    bounds = tuple((metric, bound * factor, growth * factor) for metric, bound, growth in limit.bounds)
+    told = " and ".join(
+        f"{metric.upper()} {_time(bound * factor)} instead of {_time(bound)}"
+        for metric, bound, _ in limit.bounds
+    )
+    return f"{limit.name}: {told}", replace(limit, bounds=bounds)
+
+
+def _policy(decision: Decision, pool: list[Option], kind: str, change: str, **update: object) -> Lever:
+    scenario = decision.plan.scenario
+    policy = scenario.policy.model_copy(update=update)
+    subject = replace(decision.plan, scenario=scenario.model_copy(update={"policy": policy}))
+    return Lever(kind, change, _replan(subject, pool))
+
+
+def _replan(subject: Plan, pool: list[Option]) -> Decision:
+    """Plan again with the candidates of the pool; their saturated rates do not hang on promises or policy."""
+    known: dict[str, float] = {
+        o.machine.candidate.candidate_id: o.sustainable_per_s for o in pool if o.sustainable_per_s is not None
+    }
+    machines = {o.machine.candidate.candidate_id: o.machine for o in pool}
+    rate: Callable[..., float] = lambda built: known[built.candidate.candidate_id]  # noqa: E731
+    return decide(dataclasses.replace(subject, machines=machines), rate, replications=1)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+__all__ = ["Lever", "levers"]
