@@ -21,7 +21,7 @@ BOUGHT = tuple(
 # What a stage does not read, as dotted paths of the meaning; `slo` alone is any promise, wherever in the workload. Whatever
 # is not named here counts, so that a new field of the spec reruns too much rather than too little.
 IGNORED: dict[str, tuple[str, ...]] = {
-    "candidates": ("slo", "policy", "simulation", "seed", "step_time"),
+    "candidates": ("slo", "policy", "simulation", "seed"),
     "roofline": ("slo", "policy", "simulation", "seed"),
     "batching": BOUGHT,
     "queueing": BOUGHT,
@@ -44,8 +44,8 @@ def stage_meaning(scenario: Scenario, stage: str) -> dict[str, Any]:
         section.pop(last, None)
     if "slo" in ignored:
         spec["workload"] = _without(spec["workload"], "slo")
-    data = _data(scenario, "step_time" in spec, "prices" in spec.get("policy", {}))
-    if stage == "speculation":
+    data = _data(scenario, "prices" in spec.get("policy", {}))
+    if stage == "speculation" or any(each != "none" for each in scenario.candidates.speculation):
         folder = catalog.data_dir()
         data["drafting"] = [_digest_of(folder / "acceptance.csv"), _yaml_digest(folder / "speculation.yaml")]
     return {"spec": spec, "data": data}
@@ -88,12 +88,10 @@ def _without(value: Any, key: str) -> Any:
     return value
 
 
-def _data(scenario: Scenario, with_step_time: bool, with_prices: bool) -> dict[str, Any]:
+def _data(scenario: Scenario, with_prices: bool) -> dict[str, Any]:
     folder = catalog.data_dir()
     files = scenario.files()
     own_model = files.pop("model", None)
-    if not with_step_time:
-        files.pop("step_time.table", None)
     found: dict[str, Any] = {
         "gpus": {
             name: catalog.gpu(name).model_dump(mode="json", exclude={"title", "source", "notes", "aliases"})
@@ -106,7 +104,7 @@ def _data(scenario: Scenario, with_step_time: bool, with_prices: bool) -> dict[s
         },
         "engines": _yaml_digest(folder / "engines.yaml"),
     }
-    if with_step_time and scenario.step_time == "calibrated":
+    if scenario.step_time == "calibrated":
         found["calibration"] = {
             path.name: _yaml_digest(path) for path in sorted((folder / "calibration").glob("*.yaml"))
         }
