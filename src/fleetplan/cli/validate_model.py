@@ -23,6 +23,12 @@ import click
 @click.option(
     "--ablation", is_flag=True, help="instead: fit anew without each term, and print the held-out errors"
 )
+@click.option(
+    "--html", type=click.Path(dir_okay=False), help="write the accuracy page, e.g. reports/accuracy.html"
+)
+@click.option(
+    "--parquet", type=click.Path(dir_okay=False), help="write a row a point as Parquet, for the store"
+)
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 def command(
     points: str | None,
@@ -30,6 +36,8 @@ def command(
     rows: str | None,
     table: str | None,
     ablation: bool,
+    html: str | None,
+    parquet: str | None,
     as_json: bool,
 ) -> None:
     """Predict every point of a file and print the error table.
@@ -55,10 +63,39 @@ def command(
             writer = csv.DictWriter(stream, list(each[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(each)
+    if html and each:
+        from fleetplan.report.accuracy import write_accuracy
+
+        write_accuracy(document, each, Path(html))
+    if parquet and each:
+        _parquet(each, parquet)
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     _print(document, path)
+
+
+def _parquet(each: list[dict[str, Any]], path: str) -> None:
+    import json
+    import os
+    import tempfile
+    from pathlib import Path
+
+    import duckdb
+
+    kinds = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
+    columns = ", ".join(f"'{name}': '{kinds[type(value)]}'" for name, value in each[0].items())
+    target = Path(path)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        source, made = Path(folder) / "rows.json", Path(folder) / "rows.parquet"
+        source.write_text("\n".join(json.dumps(row) for row in each), encoding="utf-8")
+        with duckdb.connect() as con:
+            query = f"SELECT * FROM read_json(?, format = 'newline_delimited', columns = {{{columns}}})"
+            con.execute(
+                f"COPY ({query}) TO '{str(made).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)",
+                [str(source)],
+            )
+        os.replace(made, target)
 
 
 def _table(path: Any) -> dict[str, Any]:
