@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleetplan import catalog
 from fleetplan.errors import InputError
-from fleetplan.sizing import bounds
+from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.decide import Plan, resource_bound, sustainable_rate_per_s, verdict_at
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
@@ -39,7 +39,7 @@ class Held:
     gpus: int
     """GPUs of its kind in the fleet."""
     replicas: int
-    """That serve: GPUs over GPUs per replica, rounded down, less the spares."""
+    """That serve: as many as these GPUs hold, whole nodes where nodes are bought, less the spares."""
     reason: str | None
     """Why it holds no load at all; None: it holds some."""
     factor: float | None = None
@@ -130,12 +130,11 @@ class _Scaled:
 def _held(
     built: Machine, gpus: int, subject: Plan, scaled: _Scaled, saturation: Callable[[Machine], float]
 ) -> Held:
-    spares = subject.scenario.policy.spare_replicas
-    each = built.candidate.gpus_per_replica
-    replicas = gpus // each - spares
-    why: str | None
-    if built.reason is not None:
-        return Held(built, gpus, 0, f"cannot run: {built.reason}")
+    policy, each = subject.scenario.policy, built.candidate.gpus_per_replica
+    why = built.reason or buying.refused(policy, built.candidate)
+    if why is not None:
+        return Held(built, gpus, 0, f"cannot run: {why}")
+    replicas = buying.most_replicas(policy, built.candidate, gpus)
     assert built.step is not None
     assert built.config is not None
     assert built.memory is not None
@@ -146,7 +145,8 @@ def _held(
     longest = min((n for n in (context, most) if n), default=None)
     prompt = _longest_prompt(built, traffic, mix, longest)
     if replicas < 1:
-        spare = f" and {spares} more stand by" if spares else ""
+        least = buying.fleet_of(policy, built.candidate, 1, 1.0)
+        spare = f", {least.gpus} with what stands by and is bought along" if least.gpus > each else ""
         why = f"a replica takes {each} GPUs{spare} (got {gpus})"
         return Held(built, gpus, 0, why, longest_context_tokens=longest, longest_prompt_tokens=prompt)
     budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
