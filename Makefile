@@ -25,6 +25,7 @@ help: ## list the targets
 plan: .venv/ready ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
 	@$(PY) -m snakemake --workflow-profile workflow/profiles/$(PROFILE) --quiet rules \
 		$(if $(SCENARIO),--config scenario='$(SCENARIO)') $(SNAKEMAKE_ARGS)
+	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit FROM decisions"; echo 'reports: reports/index.html'; }
 
 .PHONY: test
 test: .venv/ready ## run the tests (TESTS=tests/unit for some of them)
@@ -48,7 +49,8 @@ schema: .venv/ready ## write schemas/ and docs/tables.md anew
 
 .PHONY: lock
 lock: .venv/ready ## resolve the dependencies of pyproject.toml anew into requirements.lock
-	uv pip compile --generate-hashes --universal --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
+	@$(PY) -m uv --version >/dev/null 2>&1 || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	$(PY) -m uv pip compile --generate-hashes --universal --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
 
 .PHONY: clean
 clean: ## delete results and caches; reports and .venv stay
