@@ -1,6 +1,7 @@
 """The event-skipping kernel against the one-step-at-a-time twin, and conservation laws, on random workloads."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,11 @@ def engines(draw: st.DrawFn) -> EngineConfig:
     )
 
 
+def with_pool(config: EngineConfig, router: str) -> EngineConfig:
+    """Least KV compares blocks, so that it needs a pool."""
+    return replace(config, kv_blocks=config.kv_blocks or 40) if router == "least_kv" else config
+
+
 def both(
     requests: Requests, cost: StepTime, config: EngineConfig, **options: object
 ) -> tuple[Result, Result]:
@@ -117,9 +123,16 @@ def conserve(run: Result) -> None:
 @given(workloads(), engines(), st.sampled_from(sorted(COSTS)))
 @settings(max_examples=300)
 def test_one_replica(requests: Requests, config: EngineConfig, cost: str) -> None:
-    slow, fast = both(requests, COSTS[cost], config)
+    slow, fast = both(requests, COSTS[cost], config, resolution_s=0.0137123457)
     agree(slow, fast)
     conserve(fast)
+    assert slow.series is not None
+    assert fast.series is not None
+    for name in ("running", "waiting", "kv_blocks", "output_tokens"):
+        np.testing.assert_array_equal(getattr(fast.series, name), getattr(slow.series, name), err_msg=name)
+    if config.kv_blocks is not None:
+        assert fast.series.kv_blocks.max(initial=0) <= config.kv_blocks
+    assert fast.series.output_tokens.sum() == requests.output_tokens[fast.outcome == 1].sum()
 
 
 @given(workloads(), engines(), st.sampled_from(ROUTERS), st.integers(1, 4))
@@ -127,6 +140,7 @@ def test_one_replica(requests: Requests, config: EngineConfig, cost: str) -> Non
 def test_replicas_behind_every_router(
     requests: Requests, config: EngineConfig, router: str, replicas: int
 ) -> None:
+    config = with_pool(config, router)
     slow, fast = both(requests, COSTS["memory"], config, replicas=replicas, router=router, seed=3)
     agree(slow, fast)
     conserve(fast)
@@ -174,6 +188,7 @@ def test_outages(
     replicas: int,
     outages: list[tuple[int, float, float, bool]],
 ) -> None:
+    config = with_pool(config, router)
     away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
     slow, fast = both(requests, COSTS["memory"], config, replicas=replicas, router=router, outages=away)
     agree(slow, fast)

@@ -10,7 +10,7 @@ from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.kernel import begin, commit, cut, give_up, may_admit
 from fleetplan.engine.load import COMES_UP, DRAINS
-from fleetplan.engine.outcome import REJECTED, UNFINISHED
+from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.slots import (
     blocks_needed,
     head_of,
@@ -24,6 +24,8 @@ from fleetplan.engine.state import BUSY, IDLE, READY, STRETCH, State
 
 ROUND_ROBIN, RANDOM, LEAST_OUTSTANDING, LEAST_KV, PREFIX_AFFINE, POWER_OF_TWO, CENTRAL_QUEUE = range(7)
 NEVER_FITS, QUEUE_FULL, QUEUE_TOKENS = 1, 2, 3
+AT_THE_DOOR = -2
+"""`served_by` of a request that arrived when nobody was up."""
 COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
@@ -122,12 +124,11 @@ def arrive(st: State, i: int, now_s: float) -> None:
         else:
             st.request[st.door[1]].behind = i
         st.door[1] = i
-        st.request[i].served_by = -1
+        st.request[i].served_by = AT_THE_DOOR
         return
     q = 0 if p.central else r
     queue = st.queue[q]
-    if not p.central:
-        st.request[i].served_by = r
+    st.request[i].served_by = -1 if p.central else r
     refused = 0
     if p.limited and held_at_end(st, i) > p.total_blocks:
         refused = NEVER_FITS
@@ -193,13 +194,11 @@ def _nth_up(st: State, n: int) -> int:
 
 @inlined
 def _kv_in_use(st: State, r: int, now_s: float) -> int:
-    """Blocks held, those of the steps that have started by now included; KV tokens where no pool was given."""
+    """Blocks held, those of the steps that have started by now included."""
     rec, p = st.replica[r], st.p[0]
     j = 0
     if rec.status == BUSY and rec.kind == STRETCH:
         j = steps_before(rec, now_s, rec.ahead)
-    if not p.limited:
-        return rec.kv_read + j * rec.growing
     return p.total_blocks - rec.free + (blocks_needed(st, r, j) if p.paged else 0)
 
 
@@ -213,7 +212,11 @@ def _expire(st: State, i: int, key_s: float) -> None:
         return
     r = st.request[i].served_by
     q = 0 if p.central else r
-    if q < 0:
+    if r == AT_THE_DOOR:
+        st.request[i].outcome = TIMED_OUT
+        st.request[i].finish_s = key_s - 2 * NANOSECOND
+        if p.dynamic:
+            spawn(st, i, key_s - 2 * NANOSECOND)
         return
     was_head = head_of(st, q) == i
     give_up(st, i, key_s - 2 * NANOSECOND)

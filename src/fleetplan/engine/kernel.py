@@ -284,6 +284,8 @@ def commit(st: State, r: int) -> None:
     """End the work under way: tokens are emitted, the finished go, and the replica is ready, or idle."""
     rec, p = st.replica[r], st.p[0]
     now_s = rec.end_s
+    if p.resolution_s > 0.0:
+        sample(st, r)
     rec.steps += rec.ahead
     rec.busy_s += now_s - rec.now_s
     if rec.kind == STRETCH:
@@ -310,6 +312,43 @@ def commit(st: State, r: int) -> None:
     else:
         rec.status = IDLE
         rec.key_s = math.inf
+
+
+@compiled
+def sample(st: State, r: int) -> None:
+    """What the work under way adds to the series: the times that it spans see its state, the tokens go where their step ends."""
+    rec, p = st.replica[r], st.p[0]
+    last = len(st.series) - 1
+    at = min(math.ceil(rec.now_s / p.resolution_s), last + 1)
+    emitted = 0
+    while at <= last and at * p.resolution_s < rec.end_s:
+        when_s = at * p.resolution_s
+        held = p.total_blocks - rec.free
+        if rec.kind == STRETCH:
+            j = steps_before(rec, when_s + 2 * NANOSECOND, rec.ahead)
+            if p.paged:
+                held += blocks_needed(st, r, j)
+            done = j - 1  # step j − 1 has begun and not ended
+            st.series[at].tokens += (done - emitted) * rec.growing
+            emitted = done
+        st.series[at].running += rec.running
+        if p.limited:
+            st.series[at].kv_blocks += held
+        at += 1
+    if at > last:
+        return
+    if rec.kind == STRETCH:
+        st.series[at].tokens += (rec.ahead - emitted) * rec.growing
+        return
+    if p.scheduler != PREFILL_FIRST:
+        st.series[at].tokens += rec.growing
+    k = rec.new
+    while k >= 0:
+        i = st.slot[r, k].row
+        whole = st.slot[r, k].computed + st.slot[r, k].chunk == st.request[i].prompt + st.request[i].generated
+        if whole and st.request[i].outcome != TIMED_OUT:
+            st.series[at].tokens += 1
+        k = st.slot[r, k].after
 
 
 @inlined

@@ -35,6 +35,8 @@ class Sequence:
     generated: int = 0
     blocks: int = 0
     chunk: int = 0
+    decodes: bool = False
+    """Whether this step's one token comes after an emitted one; static: or its slot costs as if."""
     preemptions: int = 0
     restarts: int = 0
     successor: Sequence | None = None
@@ -50,11 +52,6 @@ class Sequence:
     def known(self) -> int:
         """Tokens whose KV the next token needs: prompt and generated."""
         return self.prompt + self.generated
-
-    @property
-    def decodes(self) -> bool:
-        """Whether it has emitted a token, or, static, its slot costs as if it had."""
-        return self.generated > 0 or (self.computed >= self.prompt - 1 > 0 and self.outcome == TIMED_OUT)
 
     @property
     def left(self) -> int:
@@ -126,6 +123,9 @@ class Plain:
         self.random = np.random.default_rng(seed).integers(0, replicas, (len(requests), 2)).tolist()
         self.events: list[tuple[float, int, int]] = []
         self.gaps: list[tuple[int, float]] = []
+        self.emissions_s: list[float] = []
+        self.spans: list[tuple[float, float, int, float]] = []
+        """Start and end of each step, sequences that run in it, blocks held."""
         self.routed = 0
         self.door: list[Sequence] = []
         self.outages = sorted(
@@ -235,30 +235,22 @@ class Plain:
         if self.router == "power_of_two":
             return fleet[second if fleet[second].outstanding < fleet[first].outstanding else first]
         if self.router == "least_kv":
-            return min(fleet, key=self.kv_in_use)
+            return min(fleet, key=lambda r: self.total_blocks - r.free_blocks)
         if self.router == "prefix_affine" and self.affinity[s.row] >= 0:
             return fleet[self.affinity[s.row] % len(fleet)]
         if self.central:
             return fleet[0]  # the replica is known when a step takes the request
         return min(fleet, key=lambda r: r.outstanding)
 
-    def kv_in_use(self, replica: Replica) -> float:
-        """Blocks held; where no pool was given, KV tokens of the decoding sequences."""
-        if self.config.kv_blocks is not None:
-            return self.total_blocks - replica.free_blocks
-        under_way = replica.step_end_s < math.inf
-        return sum(
-            s.computed + 1 + (under_way and s.chunk == 1 and s in replica.scheduled)
-            for s in replica.running
-            if s.decodes and s.outcome == UNFINISHED
-        )
-
     def expire(self, s: Sequence, key_s: float) -> None:
         """A request without a token has waited as long as it will: it leaves the queue now, the batch at the end of the step."""
-        if s.outcome != UNFINISHED or s.generated > 0 or s in self.door:
+        if s.outcome != UNFINISHED or s.generated > 0:
             return
         s.outcome, s.finish_s = TIMED_OUT, key_s - 2 * NANOSECOND
         self.over(s, s.finish_s)
+        if s in self.door:
+            self.door.remove(s)
+            return
         owner = self.replicas[max(s.replica, 0)]
         owner.outstanding -= 1
         if s in owner.waiting:
@@ -330,7 +322,7 @@ class Plain:
         for s in replica.scheduled:
             b += 1
             n += s.chunk
-            d += s.decodes and s.chunk == 1
+            d += s.decodes
             context = s.computed + s.chunk
             r += context
             x += s.chunk * s.computed + s.chunk * (s.chunk + 1) // 2
@@ -356,6 +348,8 @@ class Plain:
         now_s, replica.step_end_s = replica.step_end_s, math.inf
         replica.free_at_s = now_s
         replica.busy_s += now_s - replica.begun_at_s
+        held = 0 if self.config.kv_blocks is None else self.total_blocks - replica.free_blocks
+        self.spans.append((replica.begun_at_s, now_s, len(replica.running), held))
         static = self.config.scheduler == "static"
         for s in replica.scheduled:
             if s.outcome == FINISHED:
@@ -380,6 +374,7 @@ class Plain:
             self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
         s.last_token_s = now_s
         s.generated += 1
+        self.emissions_s.append(now_s)
         if s.generated == s.output:
             s.outcome, s.finish_s = FINISHED, now_s
             replica.outstanding -= 1
@@ -411,6 +406,7 @@ class Plain:
 
     def plan(self, replica: Replica, s: Sequence, chunk: int) -> None:
         s.chunk = chunk
+        s.decodes = s.generated > 0 and chunk == 1
         replica.scheduled.append(s)
 
     def grow(self, replica: Replica, s: Sequence, blocks: int) -> None:
@@ -425,6 +421,7 @@ class Plain:
                 elif s.outcome == TIMED_OUT:
                     s.computed = s.prompt - 1
                 self.plan(replica, s, 1)
+                s.decodes = True
             return
         while self.can_admit(replica):
             head = replica.waiting[0]

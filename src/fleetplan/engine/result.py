@@ -52,14 +52,17 @@ class Stability:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """State of the fleet at equally spaced times; every array has one entry a time."""
+    """State of the fleet at the times 0, resolution, 2·resolution …; every array has one entry a time."""
 
     time_s: Floats
     running: NDArray[np.int64]
+    """Sequences that hold a slot of a step under way."""
     waiting: NDArray[np.int64]
+    """Requests that have arrived, are not over and do not run."""
     kv_blocks: NDArray[np.int64]
-    output_tokens_per_s: Floats
-    """Tokens emitted in the interval that ends at the time, per second."""
+    """Blocks held; 0 where no pool was given."""
+    output_tokens: NDArray[np.int64]
+    """Tokens emitted since the time before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,8 @@ class Result:
     """Time that each replica spent in steps [s]; shape (replicas,)."""
     itl: tuple[Histogram, ...]
     """Gaps between a request's tokens, one histogram a class."""
+    series: Series | None = None
+    """None where no resolution was given."""
     restarts: NDArray[np.int32] | None = None
     """How often each request was lost with its replica and began anew; None where no outage was given."""
 

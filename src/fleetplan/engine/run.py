@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetplan.engine.config import ROUTERS, EngineConfig
 from fleetplan.engine.histogram import from_bins, from_values
 from fleetplan.engine.load import ClosedLoop, Outage, outage_events
+from fleetplan.engine.outcome import REJECTED, UNFINISHED
 from fleetplan.engine.plain import Plain
-from fleetplan.engine.result import Result
+from fleetplan.engine.result import Result, Series
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_SAMPLES = 100_000
+"""Longest time series that a run keeps."""
 
 
 def simulate(
@@ -27,12 +37,13 @@ def simulate(
     until_s: float = np.inf,
     closed_loop: ClosedLoop | None = None,
     outages: Sequence[Outage] = (),
+    resolution_s: float | None = None,
     plain: bool = False,
 ) -> Result:
     """Simulate the requests on like replicas behind a router, exactly, to their last token or to `until_s`.
 
     `plain` steps every iteration in Python (the twin); the default skips to events in compiled code. The seed feeds
-    the random routers. Raises InputError for what cannot be, or is not supported.
+    the random routers. With `resolution_s` the result has a `series` of at most MOST_SAMPLES times. Raises InputError for what cannot be, or is not supported.
 
     >>> from fleetplan.physics.steptime import affine
     >>> run = simulate(Requests.of([0.0], 100, 3), affine(0.005, 2e-5, 5e-4), EngineConfig("continuous"))
@@ -40,11 +51,24 @@ def simulate(
     ([0.007, 0.018], 3)
     """
     _check(requests, config, replicas, router, closed_loop, outages)
+    if resolution_s is not None and not 0 < resolution_s < np.inf:
+        raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
     if plain:
         return _plain(
-            requests, steptime, config, replicas, router, seed, until_s, closed_loop, tuple(outages)
+            requests,
+            steptime,
+            config,
+            replicas,
+            router,
+            seed,
+            until_s,
+            closed_loop,
+            tuple(outages),
+            resolution_s,
         )
-    return _compiled(requests, steptime, config, replicas, router, seed, until_s, closed_loop, tuple(outages))
+    return _compiled(
+        requests, steptime, config, replicas, router, seed, until_s, closed_loop, tuple(outages), resolution_s
+    )
 
 
 def _check(
@@ -58,6 +82,8 @@ def _check(
     faults = []
     if router not in ROUTERS:
         faults.append(f"router: {unknown_name('router', router, ROUTERS)}")
+    if router == "least_kv" and config.kv_blocks is None:
+        faults.append("router: least_kv compares blocks in use and needs kv_blocks (got no limit)")
     if replicas < 1:
         faults.append(f"replicas: must be at least 1 (got {replicas})")
     if config.scheduler == "disaggregated":
@@ -91,6 +117,7 @@ def _compiled(
     until_s: float,
     closed_loop: ClosedLoop | None,
     outages: tuple[Outage, ...],
+    resolution_s: float | None,
 ) -> Result:
     from fleetplan.engine.fleet import run
     from fleetplan.engine.state import OUTAGE, make_state
@@ -98,7 +125,17 @@ def _compiled(
     users = None if closed_loop is None else (closed_loop.concurrency, closed_loop.think_s)
     events = outage_events(outages, OUTAGE) if outages else None
     state = make_state(
-        requests, steptime, config, replicas, ROUTERS.index(router), seed, until_s, users, events
+        requests,
+        steptime,
+        config,
+        replicas,
+        ROUTERS.index(router),
+        seed,
+        until_s,
+        users,
+        events,
+        resolution_s or 0.0,
+        0 if resolution_s is None else MOST_SAMPLES,
     )
     run(state)
     if state.p["fault_tokens"][0]:
@@ -108,14 +145,14 @@ def _compiled(
         )
     rows = state.request
     changed = len(state.extra) == len(requests) and bool(state.p["dynamic"][0])
-    return Result(
+    result = Result(
         requests=requests,
         arrival_s=state.extra["actual_s"].copy() if changed else requests.arrival_s,
         first_scheduled_s=rows["scheduled_s"].copy(),
         first_token_s=rows["first_token_s"].copy(),
         finish_s=np.where(rows["outcome"] == 0, np.nan, rows["finish_s"]),
         preemptions=rows["preemptions"].copy(),
-        replica=rows["served_by"].copy(),
+        replica=np.maximum(rows["served_by"], -1),
         outcome=rows["outcome"].copy(),
         reason=rows["reason"].copy(),
         steps=int(state.replica["steps"].sum()),
@@ -123,6 +160,31 @@ def _compiled(
         itl=tuple(from_bins(gaps["weight"], gaps["weighted_s"]) for gaps in state.gaps),
         restarts=state.extra["restarts"].copy() if outages else None,
     )
+    if resolution_s is None:
+        return result
+    return _with_series(
+        result, resolution_s, *(state.series[name] for name in ("running", "kv_blocks", "tokens"))
+    )
+
+
+def _with_series(result: Result, resolution_s: float, running: Ints, kv_blocks: Ints, tokens: Ints) -> Result:
+    """The result with its series, which ends with the last request, or with the longest series that is kept."""
+    times = np.concatenate([result.finish_s, result.arrival_s])
+    end_s = float(np.nanmax(times)) if np.isfinite(times).any() else 0.0
+    if not (result.outcome == UNFINISHED).any():
+        keep = min(int(end_s / resolution_s) + 2, len(running))
+    else:
+        keep = min(
+            max(int(end_s / resolution_s) + 2, int(np.max(np.nonzero(running)[0], initial=0)) + 2),
+            len(running),
+        )
+    at: Floats = np.arange(keep, dtype=np.float64) * resolution_s
+    known = np.isfinite(result.arrival_s)
+    arrived = np.searchsorted(np.sort(result.arrival_s[known]), at, side="right")
+    left = np.where(result.outcome == REJECTED, result.arrival_s, result.finish_s)
+    gone = np.searchsorted(np.sort(left[np.isfinite(left)]), at, side="right")
+    waiting = np.maximum(arrived - gone - running[:keep], 0)
+    return replace(result, series=Series(at, running[:keep], waiting, kv_blocks[:keep], tokens[:keep]))
 
 
 def _plain(
@@ -135,17 +197,18 @@ def _plain(
     until_s: float,
     closed_loop: ClosedLoop | None,
     outages: tuple[Outage, ...],
+    resolution_s: float | None,
 ) -> Result:
     engine = Plain(requests, steptime, config, replicas, router, seed, until_s, closed_loop, outages)
     engine.run()
     rows = engine.sequences
     gaps = np.array([gap for _, gap in engine.gaps], dtype=np.float64)
     owner = np.array([index for index, _ in engine.gaps], dtype=np.int64)
-    floats = {
+    floats: dict[str, Any] = {
         name: np.array([getattr(s, name) for s in rows], dtype=np.float64)
         for name in ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
     }
-    return Result(
+    result = Result(
         requests=requests,
         **floats,
         preemptions=np.array([s.preemptions for s in rows], dtype=np.int32),
@@ -157,3 +220,17 @@ def _plain(
         itl=tuple(from_values(gaps[owner == k]) for k in range(len(requests.classes))),
         restarts=np.array([s.restarts for s in rows], dtype=np.int32) if outages else None,
     )
+    if resolution_s is None:
+        return result
+    running, held, tokens = (np.zeros(MOST_SAMPLES, dtype=np.int64) for _ in range(3))
+    for start_s, end_s, count, blocks in engine.spans:
+        at = math.ceil(start_s / resolution_s)
+        while at < MOST_SAMPLES and at * resolution_s < end_s:
+            running[at] += count
+            held[at] += int(blocks)
+            at += 1
+    for when_s in engine.emissions_s:
+        at = math.ceil(when_s / resolution_s)
+        if at < MOST_SAMPLES:
+            tokens[at] += 1
+    return _with_series(result, resolution_s, running, held, tokens)

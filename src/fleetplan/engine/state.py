@@ -25,7 +25,7 @@ PARAMETERS = np.dtype(
         ("scheduler", "i8"), ("max_num_seqs", "i8"), ("budget", "i8"), ("limited", "i8"), ("paged", "i8"), ("total_blocks", "i8"),
         ("block_size", "i8"), ("block_shift", "i8"), ("max_queued_requests", "i8"), ("max_queued_tokens", "i8"),
         ("router", "i8"), ("central", "i8"), ("replicas", "i8"), ("classes", "i8"), ("dynamic", "i8"), ("closed", "i8"),
-        ("expiring", "i8"), ("until_s", "f8"), ("think_s", "f8"),
+        ("expiring", "i8"), ("until_s", "f8"), ("resolution_s", "f8"), ("think_s", "f8"),
         ("sequence_s", "f8"), ("decode_s", "f8"), ("pair_s", "f8"), ("window_pair_s", "f8"), ("kv_token_s", "f8"),
         ("window_kv_token_s", "f8"), ("state_s", "f8"), ("window", "i8"),
         ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
@@ -75,6 +75,8 @@ SLOT = np.dtype(
 """A running sequence: `due` is the counter at which it finishes, −1 while it does not decode."""
 EVENT = np.dtype([("time_s", "f8"), ("row", "i8")])
 OUTAGE = np.dtype([("time_s", "f8"), ("replica", "i8"), ("kind", "i8")])
+SAMPLE = np.dtype([("running", "i8"), ("kv_blocks", "i8"), ("tokens", "i8")])
+"""At one time: sequences that run, blocks that they hold, tokens emitted since the time before."""
 GAPS = np.dtype([("weight", "f8"), ("weighted_s", "f8")])
 
 
@@ -99,6 +101,7 @@ class State(NamedTuple):
     expiry: NDArray[Any]
     outage: NDArray[Any]
     door: NDArray[np.int64]
+    series: NDArray[Any]
     gaps: NDArray[Any]
     """By class and bin."""
 
@@ -113,6 +116,8 @@ def make_state(
     until_s: float = np.inf,
     closed: tuple[int, float] | None = None,
     outages: NDArray[Any] | None = None,
+    resolution_s: float = 0.0,
+    samples: int = 0,
 ) -> State:
     """Everything that the kernel reads and writes, at time 0."""
     n = len(requests)
@@ -144,7 +149,7 @@ def make_state(
         "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
         "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
         "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "until_s": until_s,
-        "window": steptime.window_tokens,
+        "window": steptime.window_tokens, "resolution_s": resolution_s,
     }  # fmt: skip
     for name, value in values.items():
         p[name] = value
@@ -178,7 +183,7 @@ def make_state(
         ahead=np.zeros(n if dynamic else 1, EVENT),
         expiry=np.zeros(n * (1 + len(outages if outages is not None else ())) if expiring else 1, EVENT),
         outage=np.zeros(0, OUTAGE) if outages is None else outages,
-        door=np.full(2, -1, np.int64), gaps=np.zeros((len(requests.classes), BINS), GAPS),
+        door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
     )  # fmt: skip
     if closed is not None:
         users, think_s = closed
