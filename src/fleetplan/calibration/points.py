@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from fleetplan import catalog
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError
+from fleetplan.physics import precision as schemes
 from fleetplan.physics.architecture import Architecture, LatentAttention
 from fleetplan.physics.constants import gpu_key, keys, model_key, precision_key
 from fleetplan.physics.work import Layout
@@ -36,6 +38,13 @@ _SCHEMES = {
     "int4": "int4",
     "mxfp4": "mxfp4",
 }
+
+
+_SUFFIX = re.compile(
+    r"[-_](nvfp4|fp8|fp4|mxfp4|bf16|int4|awq|gptq|instruct|chat|thinking|base|preview|kv|dynamic|block|tp|hf|v\d|\d{4})$",
+    re.IGNORECASE,
+)
+"""Endings of a checkpoint's name that change its precision or training, not its shape."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +147,11 @@ def find_model(path: str) -> catalog.Model:
     """The catalogue's model of a Hub path, tried whole, then without its owner, then without a precision's suffix."""
     last: InputError | None = None
     name = path.split("/")[-1]
-    for suffix in ("-NVFP4", "-FP8", "-FP4", "-MXFP4", "-Instruct", "-BF16"):
-        if name.lower().endswith(suffix.lower()):
-            bare = name[: -len(suffix)]
-            break
-    else:
-        bare = name
-    for candidate in dict.fromkeys((path, name, bare)):
+    bare = [name]
+    # Nested suffixes come off one by one: Llama-3.1-70B-Instruct-FP8, Qwen3-235B-A22B-Instruct-2507-FP8.
+    while (shorter := _SUFFIX.sub("", bare[-1])) != bare[-1]:
+        bare.append(shorter)
+    for candidate in dict.fromkeys((path, *bare)):
         try:
             return catalog.model(candidate)
         except InputError as error:
@@ -230,6 +237,10 @@ def _point(row: dict[str, str], line: int, where: str) -> Point | str:
         return f"GPU {row['system']} not in the catalogue"
     precision = (row.get("precision") or "").strip().lower()
     weights, architecture = weights_of(precision, model.architecture, row["model_path"])
+    try:
+        schemes.scheme(weights, architecture)
+    except InputError:
+        return f"precision {precision} not known"
     return Point(
         row=line,
         model=model.name,
