@@ -27,6 +27,16 @@ def _bits(typing_context: Any, x: Any) -> Any:
     return types.int64(types.float64), codegen
 
 
+@intrinsic
+def _float(typing_context: Any, x: Any) -> Any:
+    """The float of 64 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), codegen
+
+
 @inlined
 def at(st: State, vector: Any, slope: float, n: int) -> float:
     """Entry n of a step-time vector, which goes on with its slope; a NaN slope is a fault, told after the run."""
@@ -153,16 +163,15 @@ def add_gaps(st: State, r: int, value_s: float) -> None:
 def _add_line(st: State, r: int, level_s: float, slope_s: float, start: int, stop: int) -> None:
     """Gaps level + slope·i, i from start to stop, for every growing sequence: bin by bin where bins are fewer than steps."""
     i = start
+    steps_per_s = 1.0 / slope_s if slope_s > 0.0 else 0.0
     while i < stop:
         value = level_s + slope_s * i
         index = bin_index(value)
         if slope_s <= 0.0:
             end = stop
         else:
-            edge = math.ldexp(
-                1.0 + ((index & ((1 << BITS) - 1)) + 1) / (1 << BITS), (index >> BITS) + LOWEST_EXPONENT
-            )
-            reach = (edge - level_s) / slope_s
+            edge: float = _float((index + FIRST_BIN + 1) << (52 - BITS))  # type: ignore[call-arg]
+            reach = (edge - level_s) * steps_per_s
             end = stop if reach >= stop else max(math.ceil(reach), i + 1)
         count = end - i
         total = count * level_s + slope_s * (0.5 * (end + i - 1) * count)
