@@ -275,18 +275,17 @@ def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_boun
 
 
 def resource_bound(built: Machine) -> str:
-    """Which resource a saturated engine runs out of: KV memory, compute or bandwidth."""
+    """Which resource a saturated engine runs out of: KV memory where it caps the batch below max_num_seqs, else compute or bandwidth."""
     assert built.step is not None
     assert built.config is not None
     assert built.memory is not None
-    step, config = built.step, built.config
+    roof, config = built.roof or built.step, built.config
     held = built.memory.sequences_at_mean or 1
     batch = min(config.max_num_seqs, max(held // built.engines_per_replica, 1))
-    context = built.memory.mean_tokens or 1
-    read = batch * context
-    full = min(max(batch, 1), config.max_num_batched_tokens)
-    compute = float(step.at(step.compute_s, step.compute_slope_s, np.array([full]))[0]) + step.pair_s * read
-    memory = float(step.at(step.memory_s, step.memory_slope_s, np.array([full]))[0]) + step.kv_token_s * read
+    read = batch * (built.memory.mean_tokens or 1)
+    n = np.array([batch])
+    compute = float(roof.at(roof.compute_s, roof.compute_slope_s, n)[0]) + roof.pair_s * read
+    memory = float(roof.at(roof.memory_s, roof.memory_slope_s, n)[0]) + roof.kv_token_s * read
     if batch < config.max_num_seqs and memory > compute:
         return "KV memory"
     return "compute" if compute >= memory else "bandwidth"

@@ -36,6 +36,8 @@ class Machine:
     """Why it cannot run; None: it can."""
     made: Calibrated | None = None
     """Where the step time is calibrated: its terms, its basis and its error band."""
+    roof: StepTime | None = None
+    """The roofline at efficiency 1 of the same candidate, which tells compute from bandwidth; None: the spec gives the step time."""
 
     @property
     def client_s(self) -> tuple[float, float]:
@@ -108,9 +110,15 @@ def machine(
     )
     try:
         step, calibrated = _step(candidate, scenario, model, gpu)
+        given = isinstance(scenario.step_time, (Affine, Table))
+        roof = (
+            None
+            if given
+            else steptime.roofline(model.architecture, gpu, attention_flops=True, **_layout(candidate))
+        )
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
-    return Machine(candidate, made, step, config, None, calibrated)
+    return Machine(candidate, made, step, config, None, calibrated, roof)
 
 
 def _step(
@@ -122,14 +130,7 @@ def _step(
         return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence), None
     if isinstance(choice, Table):
         return steptime.from_json(scenario.folder / choice.table), None
-    layout: dict[str, Any] = {
-        "weights": candidate.weights,
-        "kv_cache": candidate.kv_cache,
-        "tensor_parallel": candidate.tensor_parallel,
-        "pipeline_parallel": candidate.pipeline_parallel,
-        "data_parallel": candidate.data_parallel,
-        "expert_parallel": candidate.expert_parallel,
-    }
+    layout = _layout(candidate)
     if isinstance(choice, Roofline):
         given_roofline = choice.roofline
         return (
@@ -146,3 +147,14 @@ def _step(
     most = max(candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS, candidate.max_num_seqs)
     made = calibrate_step(model.architecture, gpu, engine=candidate.engine, max_tokens=most, **layout)
     return made.step, made
+
+
+def _layout(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "weights": candidate.weights,
+        "kv_cache": candidate.kv_cache,
+        "tensor_parallel": candidate.tensor_parallel,
+        "pipeline_parallel": candidate.pipeline_parallel,
+        "data_parallel": candidate.data_parallel,
+        "expert_parallel": candidate.expert_parallel,
+    }

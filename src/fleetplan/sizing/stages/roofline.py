@@ -65,7 +65,8 @@ def _steps(built: Machine, subject: Plan) -> list[dict[str, Any]]:
     read = batches * context
     window = batches * min(context, step.window_tokens) if step.window_tokens else np.zeros(len(batches))
     total = step.step_s(batches, batches, batches, read, read, window, window)
-    compute, memory, overhead = _terms(step, batches, read, window)
+    compute, memory = _terms(built.roof or step, batches, read, window)
+    overhead = np.maximum(total - np.maximum(compute, memory), 0.0)
     flop, moved = _work(built, subject, batches, read)
     return [
         {
@@ -82,7 +83,7 @@ def _steps(built: Machine, subject: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _terms(step: StepTime, n: Any, read: Any, window: Any) -> tuple[Any, Any, Any]:
+def _terms(step: StepTime, n: Any, read: Any, window: Any) -> tuple[Any, Any]:
     compute = (
         step.at(step.compute_s, step.compute_slope_s, n) + step.pair_s * read + step.window_pair_s * window
     )
@@ -92,8 +93,7 @@ def _terms(step: StepTime, n: Any, read: Any, window: Any) -> tuple[Any, Any, An
         + step.window_kv_token_s * window
         + step.state_s * n
     )
-    overhead = step.at(step.overhead_s, step.overhead_slope_s, n) + (step.sequence_s + step.decode_s) * n
-    return compute, memory, overhead
+    return compute, memory
 
 
 def _work(built: Machine, subject: Plan, batches: Any, read: Any) -> tuple[Any, Any]:
