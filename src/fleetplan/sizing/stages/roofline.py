@@ -9,6 +9,7 @@ import numpy as np
 from fleetplan import catalog
 from fleetplan.physics import precision
 from fleetplan.physics.form import StepTime
+from fleetplan.physics.intensity import decode_ridge_batch, ridge_flop_per_byte
 from fleetplan.sizing.bounds import lone
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
@@ -39,11 +40,13 @@ def _bounds(built: Machine, subject: Plan, steps: list[dict[str, Any]]) -> dict[
     gpu = catalog.gpu(built.candidate.gpu)
     scheme = precision.scheme(built.candidate.weights, subject.model.architecture)
     compute, _ = precision.compute_dtype(scheme, gpu)
+    ridge = ridge_flop_per_byte(gpu.flop_per_s[compute], gpu.bandwidth_bytes_per_s)
     wall = (built.memory.sequences_at_mean or 0) // built.engines_per_replica
     within = [row for row in steps if row["batch"] <= max(wall, 1)] or steps[:1]
     best = max(within, key=lambda row: row["throughput_tokens_per_s"])
     return {
-        "ridge_flop_per_byte": gpu.flop_per_s[compute] / gpu.bandwidth_bytes_per_s,
+        "ridge_flop_per_byte": ridge,
+        "ridge_batch": decode_ridge_batch(ridge, scheme.bits / 8),
         "batch_by_memory": wall,
         "lone_ttft_s": float(alone.ttft_s[0]),
         "lone_tpot_s": float(alone.tpot_s[0]),
