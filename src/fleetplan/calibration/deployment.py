@@ -17,7 +17,8 @@ from fleetplan.calibration.fit import fit
 from fleetplan.calibration.hierarchy import effects
 from fleetplan.calibration.points import Point
 from fleetplan.calibration.public import LEAST_POINTS, factors
-from fleetplan.calibration.readers import RequestLog, Run
+from fleetplan.calibration.reader_checks import Run
+from fleetplan.calibration.readers import RequestLog
 from fleetplan.calibration.replay import replay_fit
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,32 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetplan.calibration.reader_checks import (
+    Run,
+    checked,
+    consistent,
+    json_object,
+    need,
+    rate,
+    reached,
+    size,
+)
 from fleetplan.errors import InputError
-
-LEAST_TTFT_S, MOST_TPOT_S = 5e-4, 10.0
-REACHED = 0.95
-"""Share of the requested rate below which a run was saturated and its latencies miss the client's queue."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One benchmark run, in SI units."""
-
-    tool: str
-    definition: str
-    """What the tool calls TTFT and TPOT, and the unit it writes."""
-    statistic: str
-    """mean or median."""
-    ttft_s: float
-    tpot_s: float
-    prompt_tokens: float
-    output_tokens: float
-    concurrency: float
-    """Requests in flight: the closed loop's, or rate · latency of an open one (Little)."""
-    open_loop: bool
-    requests: int
-    failed: int = 0
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +59,12 @@ def read(path: Path) -> list[Run] | RequestLog:
         documents = [YAML(typ="safe").load(text)]
     elif path.suffix == ".jsonl":
         documents = [
-            _json(line, f"{path}:{number}")
+            json_object(line, f"{path}:{number}")
             for number, line in enumerate(text.splitlines(), 1)
             if line.strip()
         ]
     else:
-        documents = [_json(text, str(path))]
+        documents = [json_object(text, str(path))]
     first = documents[0]
     if not isinstance(first, dict):
         raise InputError(f"{path}: a JSON object is needed (got {type(first).__name__})")
@@ -107,25 +91,25 @@ def _vllm_bench(documents: list[dict[str, Any]], path: Path) -> list[Run]:
             notes.append(
                 "names without a unit: taken as seconds, as E2E = TTFT + (n − 1)·TPOT and the run's duration confirm"
             )
-        ttft = _need(document, f"{statistic}_ttft{suffix}", where) * scale
-        tpot = _need(document, f"{statistic}_tpot{suffix}", where) * scale
-        completed = int(_need(document, "completed", where))
+        ttft = need(document, f"{statistic}_ttft{suffix}", where) * scale
+        tpot = need(document, f"{statistic}_tpot{suffix}", where) * scale
+        completed = int(need(document, "completed", where))
         if completed < 1:
             raise InputError(f"{where}: completed: {completed} requests; at least one is needed")
-        prompt = _need(document, "total_input_tokens", where) / completed
-        output = _need(document, "total_output_tokens", where) / completed
-        duration = _need(document, "duration", where)
-        _consistent(document, f"{statistic}_e2e", suffix, scale, ttft, tpot, output, duration, where)
+        prompt = need(document, "total_input_tokens", where) / completed
+        output = need(document, "total_output_tokens", where) / completed
+        duration = need(document, "duration", where)
+        consistent(document, f"{statistic}_e2e", suffix, scale, ttft, tpot, output, duration, where)
         failed = int(document.get("num_prompts") or completed) - completed
-        requested = _rate(document.get("request_rate"))
+        requested = rate(document.get("request_rate"))
         achieved = completed / duration
         limit = document.get("max_concurrency")
         if math.isfinite(requested) and not limit:
-            _reached(requested, achieved, where)
+            reached(requested, achieved, where)
         in_flight = achieved * (ttft + (output - 1) * tpot)
         concurrency = float(limit) if limit else in_flight
         runs.append(
-            _checked(
+            checked(
                 Run(
                     tool,
                     f"TTFT from sending; TPOT = (E2E − TTFT)/(output − 1) a request; {unit}",
@@ -154,7 +138,7 @@ def _guidellm(documents: list[dict[str, Any]], path: Path) -> list[Run]:
 
         def mean(name: str, metrics: dict[str, Any] = metrics, where: str = where) -> float:
             block = metrics.get(name, {}).get("successful") or {}
-            return _need(block, "mean", f"{where}: metrics.{name}.successful")
+            return need(block, "mean", f"{where}: metrics.{name}.successful")
 
         strategy = bench.get("config", {}).get("strategy", {})
         requested = strategy.get("rate")
@@ -162,10 +146,10 @@ def _guidellm(documents: list[dict[str, Any]], path: Path) -> list[Run]:
         totals = metrics.get("request_totals", {})
         done = int(totals.get("successful", 0))
         if isinstance(requested, int | float) and strategy.get("type_") in ("constant", "poisson"):
-            _reached(float(requested), achieved, where)
+            reached(float(requested), achieved, where)
         ttft, itl = mean("time_to_first_token_ms") / 1e3, mean("inter_token_latency_ms") / 1e3
         runs.append(
-            _checked(
+            checked(
                 Run(
                     "GuideLLM",
                     "TTFT ms; its TPOT is E2E/n, so ITL = (E2E − TTFT)/(n − 1), pooled over tokens, is taken; latencies of requests in s",
@@ -190,16 +174,16 @@ def _inference_perf(documents: list[dict[str, Any]], path: Path) -> list[Run]:
     load, good = document.get("load_summary", {}), document.get("successes", {})
     latency = good.get("latency", {})
     if isinstance(load.get("requested_rate"), int | float) and "achieved_rate" in load:
-        _reached(float(load["requested_rate"]), float(load["achieved_rate"]), where)
+        reached(float(load["requested_rate"]), float(load["achieved_rate"]), where)
     ttft_block, tpot_block = latency.get("time_to_first_token"), latency.get("time_per_output_token")
     if not ttft_block or not tpot_block:
         raise InputError(
             f"{where}: successes.latency has no time_to_first_token or time_per_output_token: was the run streamed?"
         )
-    ttft, tpot = _need(ttft_block, "mean", where), _need(tpot_block, "mean", where)
+    ttft, tpot = need(ttft_block, "mean", where), need(tpot_block, "mean", where)
     prompt, output = (
-        _need(_size(good, "prompt_len"), "mean", where),
-        _need(_size(good, "output_len"), "mean", where),
+        need(size(good, "prompt_len"), "mean", where),
+        need(size(good, "output_len"), "mean", where),
     )
     rate = float(load.get("achieved_rate") or good.get("throughput", {}).get("requests_per_sec") or 0)
     if rate <= 0:
@@ -213,7 +197,7 @@ def _inference_perf(documents: list[dict[str, Any]], path: Path) -> list[Run]:
             "time_per_output_token disagrees with (latency − TTFT)/(output − 1): the latter is taken"
         )
     return [
-        _checked(
+        checked(
             Run(
                 "inference-perf",
                 "TTFT from sending (the client's own queue is schedule_delay); TPOT a request; seconds",
@@ -274,7 +258,7 @@ def _aiperf(documents: list[dict[str, Any]], path: Path) -> list[Run]:
     in_flight = sum(e - s for s, e in zip(starts, ends, strict=True)) / 1e9 / max(span, 1e-9)
     mean = {name: float(np.mean(v)) for name, v in values.items()}
     return [
-        _checked(
+        checked(
             Run(
                 "aiperf",
                 "TTFT and ITL = (latency − TTFT)/(n − 1) a request; each value carries its unit",
@@ -321,7 +305,7 @@ def _request_log(documents: list[dict[str, Any]], path: Path) -> RequestLog:
     settings: dict[str, Any] = {}
     meta = path.with_name("meta.json")
     if meta.is_file():
-        document = _json(meta.read_text(encoding="utf-8"), str(meta))
+        document = json_object(meta.read_text(encoding="utf-8"), str(meta))
         arguments = document.get("engine_kwargs", {})
         settings = {
             "model": document.get("model"),
@@ -353,95 +337,3 @@ _READERS: tuple[
     (lambda d: isinstance(d.get("metrics"), dict) and isinstance(d.get("metadata"), dict), _aiperf),
     (lambda d: "completed" in d and "duration" in d, _vllm_bench),
 )
-
-
-def _checked(run: Run, where: str) -> Run:
-    faults = []
-    if run.requests < 1:
-        faults.append(f"{where}: no successful request")
-    for name in ("ttft_s", "tpot_s", "prompt_tokens", "output_tokens", "concurrency"):
-        value = getattr(run, name)
-        if not math.isfinite(value) or value <= 0:
-            faults.append(f"{where}: {name}: a number above 0 is needed (got {value})")
-    if not faults and run.ttft_s < LEAST_TTFT_S:
-        faults.append(
-            f"{where}: a TTFT of {run.ttft_s * 1e3:.3g} ms for {run.prompt_tokens:.0f} prompt tokens cannot be: is it in seconds under a name in ms?"
-        )
-    if not faults and run.tpot_s > MOST_TPOT_S:
-        faults.append(
-            f"{where}: a TPOT of {run.tpot_s:.3g} s cannot be: is it in ms under a name in seconds?"
-        )
-    if faults:
-        raise InputError(*faults)
-    return run
-
-
-def _consistent(
-    document: dict[str, Any],
-    stem: str,
-    suffix: str,
-    scale: float,
-    ttft: float,
-    tpot: float,
-    output: float,
-    duration: float,
-    where: str,
-) -> None:
-    """Refuse a unit that the run's own duration contradicts."""
-    whole = ttft + (output - 1) * tpot
-    if whole > 1.5 * duration:
-        raise InputError(
-            f"{where}: a request of TTFT + (n − 1)·TPOT = {whole:.3g} s in a run of {duration:.3g} s: the unit cannot be what the names say"
-        )
-    for key in (f"{stem}l{suffix}", f"{stem}_latency{suffix}"):
-        value = document.get(key)
-        if isinstance(value, int | float) and not 0.5 < value * scale / whole < 2.0:
-            raise InputError(
-                f"{where}: {key} is {value * scale:.4g} s, TTFT + (n − 1)·TPOT is {whole:.4g} s: they must agree"
-            )
-
-
-def _reached(requested: float, achieved: float, where: str) -> None:
-    if achieved < REACHED * requested:
-        raise InputError(
-            f"{where}: {requested:.4g} requests/s were asked for and {achieved:.4g} reached: the load was never offered (or the client queued), "
-            f"so its latencies are not those of {requested:.4g}/s; give a run that reaches {100 * REACHED:.0f}% of its rate"
-        )
-
-
-def _rate(value: Any) -> float:
-    if value is None or (isinstance(value, str) and value.lower() in ("inf", "infinity")):
-        return math.inf
-    return float(value)
-
-
-def _size(good: dict[str, Any], name: str) -> dict[str, Any]:
-    block = good.get(name)
-    if not isinstance(block, dict):
-        block = good.get("text", {}).get(name) if isinstance(good.get("text"), dict) else None
-    return block or {}
-
-
-def _need(block: dict[str, Any], key: str, where: str) -> float:
-    value = block.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{where}: {key}: a finite number is needed (got {value!r})")
-    return float(value)
-
-
-def _json(text: str, where: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in made:
-                raise InputError(
-                    f"{where}: key {key!r} is given twice ({made[key]!r} and {value!r}); which one is meant cannot be known"
-                )
-            made[key] = value
-        return made
-
-    try:
-        document: dict[str, Any] = json.loads(text, object_pairs_hook=unique)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON ({error})") from error
-    return document

@@ -60,7 +60,8 @@ def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]
     from fleetplan import catalog
     from fleetplan.calibration import deployment
     from fleetplan.calibration.public import fit_points
-    from fleetplan.calibration.readers import RequestLog, Run, read
+    from fleetplan.calibration.reader_checks import Run
+    from fleetplan.calibration.readers import RequestLog, read
     from fleetplan.errors import InputError
     from fleetplan.physics.roofline import checked_layout
 
