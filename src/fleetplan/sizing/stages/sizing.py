@@ -14,6 +14,7 @@ from fleetplan.sizing.decide import Decision, Option, Plan, binding_limit, decid
 from fleetplan.sizing.levers import levers
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.stages.fleet import fleet_rows
 from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
 from fleetplan.traffic.requests import Requests
@@ -38,6 +39,7 @@ def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Ro
         "timeseries": list(_timeseries(decision)),
         "levers": _levers(decision),
         "uncertainty": _uncertainty(found),
+        **fleet_rows(decision),
     }
 
 
@@ -162,6 +164,7 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
         "verdict": "feasible",
         "gpu": chosen.machine.candidate.gpu,
         "replicas": count,
+        "spare_replicas": chosen.fleet.spare_replicas,
         "gpus_per_replica": chosen.machine.candidate.gpus_per_replica,
         "gpus": chosen.fleet.gpus,
         "utilisation": verdicts[count].utilisation,

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from fleetplan.errors import InputError, unknown_name
-from fleetplan.store.tables import batching, candidates, provenance, queueing, roofline, sizing, speculation
+from fleetplan.store.tables import (
+    batching,
+    candidates,
+    fleet,
+    provenance,
+    queueing,
+    roofline,
+    sizing,
+    speculation,
+)
 from fleetplan.store.tables.dictionary import Column, Table
 
 # The stages in the order of the data; each is a verb of the command line and a rule of the workflow.
@@ -11,7 +20,7 @@ STAGES = ("candidates", "roofline", "batching", "queueing", "speculation", "sizi
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for module in (candidates, roofline, batching, queueing, speculation, sizing, provenance)
+    for module in (candidates, roofline, batching, queueing, speculation, sizing, fleet, provenance)
     for table in module.TABLES
 }
 
