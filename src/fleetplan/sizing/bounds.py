@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,28 +60,39 @@ def lone(
 
 def hopeless(limits: tuple[Limit, ...], requests: Requests, alone: Lone) -> str | None:
     """Why no number of replicas keeps a promise: even alone too few requests would meet it. None: none is hopeless."""
-    values = {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
     for limit in limits:
-        if limit.metric == "itl":
+        rows, ok = _met(limit, requests, alone)
+        if not len(ok) or ok.mean() >= limit.share * (1 - 1e-12):
             continue
-        rows = requests.class_index == requests.classes.index(limit.class_name)
-        if limit.metric == "tpot":
-            rows &= requests.output_tokens > 1
-        if not rows.any():
-            continue
-        ok = np.ones(int(rows.sum()), dtype=bool)
-        for metric, bound, growth in limit.bounds:
-            ok &= values[metric][rows] <= bound + growth * requests.prompt_tokens[rows]
-        if ok.mean() < limit.share * (1 - 1e-12):
-            if len(limit.bounds) > 1 or limit.limit_s is None:
-                return f"{limit.name}: alone on a replica {ok.mean():.1%} of the requests would meet it; no number of replicas mends it"
-            metric = limit.bounds[0][0]
-            value = float(np.quantile(values[metric][rows], limit.share, method="inverted_cdf"))
-            return (
-                f"{limit.name}: {_seconds(value)} for requests that have a replica to themselves, above {_seconds(limit.limit_s)}; "
-                "no number of replicas mends it"
-            )
+        if len(limit.bounds) > 1 or limit.limit_s is None:
+            return f"{limit.name}: alone on a replica {ok.mean():.1%} of the requests would meet it; no number of replicas mends it"
+        value = float(
+            np.quantile(_values(alone)[limit.bounds[0][0]][rows], limit.share, method="inverted_cdf")
+        )
+        return (
+            f"{limit.name}: {_seconds(value)} for requests that have a replica to themselves, above {_seconds(limit.limit_s)}; "
+            "no number of replicas mends it"
+        )
     return None
+
+
+def never(limits: tuple[Limit, ...], draws: Iterable[tuple[Requests, Lone]], least: int) -> str | None:
+    """Why no count can pass by the pooled draws that a verdict looks at, from the `least`-th on. None: some look might pass.
+
+    A simulated request is never faster than alone, so what fails here fails in every simulation of the same draws.
+    """
+    met, judged = np.zeros(len(limits)), np.zeros(len(limits))
+    share = np.array([limit.share for limit in limits])
+    why = None
+    for look, (requests, alone) in enumerate(draws, 1):
+        if look == 1 and (why := hopeless(limits, requests, alone)) is None:
+            return None
+        each = [_met(limit, requests, alone)[1] for limit in limits]
+        met += [ok.sum() for ok in each]
+        judged += [len(ok) for ok in each]
+        if look >= least and not (met < share * judged * (1 - 1e-12)).any():
+            return None
+    return why
 
 
 def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
@@ -104,6 +116,24 @@ def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
     by_compute = tokens * compute + steps + step.pair_s * pairs
     by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * output
     return float(max(by_compute.mean(), by_memory.mean(), 0.0))
+
+
+def _values(alone: Lone) -> dict[str, Floats]:
+    return {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
+
+
+def _met(limit: Limit, requests: Requests, alone: Lone) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(rows that the limit judges, which of those meet it alone); gaps between tokens are not judged."""
+    rows = requests.class_index == requests.classes.index(limit.class_name)
+    if limit.metric == "itl":
+        rows[:] = False
+    if limit.metric == "tpot":
+        rows &= requests.output_tokens > 1
+    ok = np.ones(int(rows.sum()), dtype=bool)
+    values = _values(alone)
+    for metric, bound, growth in limit.bounds if ok.size else ():
+        ok &= values[metric][rows] <= bound + growth * requests.prompt_tokens[rows]
+    return rows, ok
 
 
 def _lone_step(step: StepTime, cached: NDArray[np.int64], n: NDArray[np.int64], decoding: int) -> Floats:

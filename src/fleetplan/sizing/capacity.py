@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fleetplan import catalog
 from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.decide import Plan, resource_bound, sustainable_rate_per_s, verdict_at
+from fleetplan.sizing.decide import Plan, hopeless, resource_bound, sustainable_rate_per_s, verdict_at
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.verdict import Limit, Verdict
@@ -149,8 +149,7 @@ def _held(
         spare = f", {least.gpus} with what stands by and is bought along" if least.gpus > each else ""
         why = f"a replica takes {each} GPUs{spare} (got {gpus})"
         return Held(built, gpus, 0, why, longest_context_tokens=longest, longest_prompt_tokens=prompt)
-    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-    why = bounds.hopeless(traffic.limits, mix, bounds.lone(mix, built.step, budget, built.client_s))
+    why = hopeless(built, subject)
     rate = 0.0 if why else saturation(built)
     if why is None and rate <= 0:
         why = "it finishes no request of this traffic"

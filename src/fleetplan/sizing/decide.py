@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.search import Found, least_count
 from fleetplan.sizing.verdict import Verdict, judge
 from fleetplan.spec.scenario import Scenario
+from fleetplan.traffic.requests import Requests
 
 FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 4
 BURST_REQUESTS = 3000
@@ -131,6 +132,23 @@ def verdict_at(
     )
 
 
+def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> str | None:
+    """Why `verdict_at` passes at no count, by the latencies of lone requests of the same draws; None: it may."""
+    assert built.step is not None
+    assert built.config is not None
+    step, traffic = built.step, subject.traffic
+    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+    given = replications or subject.scenario.simulation.replications
+
+    def draws() -> Iterator[tuple[Requests, bounds.Lone]]:
+        for replication in range(1 if traffic.exact else given or MOST_REPLICATIONS):
+            mix = traffic.requests(replication)
+            judged = mix.take(mix.arrival_s >= traffic.warmup_s) if traffic.warmup_s else mix
+            yield judged, bounds.lone(judged, step, budget, built.client_s)
+
+    return bounds.never(traffic.limits, draws(), 1 if traffic.exact else given or FEWEST_REPLICATIONS)
+
+
 def decide(
     subject: Plan,
     saturation: Callable[[Machine], float] | None = None,
@@ -166,7 +184,7 @@ def decide(
         assert built.step is not None
         assert built.config is not None
         budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-        why = bounds.hopeless(traffic.limits, mix, bounds.lone(mix, built.step, budget, built.client_s))
+        why = hopeless(built, subject, replications)
         if why is not None:
             options.append(Option(built, "infeasible", why))
             continue

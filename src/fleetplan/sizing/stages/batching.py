@@ -8,7 +8,7 @@ import numpy as np
 
 from fleetplan.engine.result import Promise, Result
 from fleetplan.sizing import bounds
-from fleetplan.sizing.decide import Plan, resource_bound, sustainable_rate_per_s
+from fleetplan.sizing.decide import Plan, hopeless, resource_bound, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
 
 LOAD_SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
@@ -26,7 +26,7 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
         assert built.step is not None
         assert built.config is not None
         budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-        if bounds.hopeless(subject.traffic.limits, mix, bounds.lone(mix, built.step, budget, built.client_s)):
+        if hopeless(built, subject) is not None:
             continue
         rate = sustainable_rate_per_s(built, subject.traffic)
         most = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
