@@ -13,9 +13,6 @@ from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import replica_availability, round_up, spares_for_availability
 from fleetplan.spec.policy import Policy
 
-MOST = 1 << 20
-"""No count above this is looked at, whatever the stock."""
-
 
 @dataclass(frozen=True)
 class Packing:
@@ -126,14 +123,15 @@ def fleet_of(policy: Policy, candidate: Candidate, replicas: int, usd_per_gpu: f
 
 
 def most_replicas(policy: Policy, candidate: Candidate, gpus: float) -> int:
-    """Most serving replicas whose fleet takes at most this many GPUs; GPUs rise with replicas, so by bisection."""
+    """Most serving replicas, up to max_replicas, whose fleet takes at most this many GPUs: bisection, since GPUs rise with replicas."""
 
     def fits(replicas: int) -> bool:
         return fleet_of(policy, candidate, replicas, 1.0).gpus <= gpus
 
     low, high = 0, 1
-    while high < MOST and fits(high):
-        low, high = high, high * 2
+    while high <= policy.max_replicas and fits(high):
+        low, high = high, 2 * high
+    high = min(high, policy.max_replicas + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -151,11 +149,7 @@ def stock_gpus(policy: Policy, gpu: str) -> int | None:
 def limit(policy: Policy, candidate: Candidate) -> int:
     """Most serving replicas that policy and stock allow."""
     stock = stock_gpus(policy, candidate.gpu)
-    return (
-        policy.max_replicas
-        if stock is None
-        else min(policy.max_replicas, most_replicas(policy, candidate, stock))
-    )
+    return policy.max_replicas if stock is None else most_replicas(policy, candidate, stock)
 
 
 def beyond(policy: Policy, candidate: Candidate, replicas: int) -> str:
