@@ -46,9 +46,11 @@ def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
             continue
         found[path] = []
         try:
-            scenario = load(path)
+            scenario = _scenario_in(path)
         except InputError as error:
             found[path] = list(error.lines)
+            continue
+        if scenario is None:
             continue
         name = scenario.scenario
         if name in names:
@@ -57,3 +59,17 @@ def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
             )
         names[name] = path
     return found
+
+
+def _scenario_in(path: str) -> Scenario | None:
+    """The scenario of a file; None where it holds a fleet of scenarios, which is checked too."""
+    from fleetplan.spec.document import read
+    from fleetplan.spec.reading import scenario_of
+
+    document = read(Path(path))
+    if isinstance(document.value, dict) and "fleet" in document.value and "scenario" not in document.value:
+        from fleetplan.spec.fleet import fleet_of
+
+        fleet_of(document, Path(path).parent)
+        return None
+    return scenario_of(document, Path(path).parent)

@@ -9,9 +9,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from fleetplan.spec.base import Model
+from fleetplan.spec.fleet import SharedFleet
 from fleetplan.spec.scenario import Scenario
 
-SCHEMAS: dict[str, type[Model]] = {"scenario.v1.json": Scenario}
+SCHEMAS: dict[str, type[Model]] = {"scenario.v1.json": Scenario, "fleet.v1.json": SharedFleet}
 """File name to model."""
 
 
