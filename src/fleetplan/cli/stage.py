@@ -86,7 +86,9 @@ def _told(decision: dict[str, Any]) -> str:
     if decision["verdict"] != "feasible":
         return f"infeasible: {decision['reason']}\n{decision['nearest_change']}"
     spare = f" + {decision['spare_replicas']} spare" if decision["spare_replicas"] else ""
+    bare = (decision["replicas"] + decision["spare_replicas"]) * decision["gpus_per_replica"]
+    rounded = f" = {bare}, rounded up to what is bought at a time" if bare != decision["gpus"] else ""
     return (
-        f"{decision['gpus']} × {decision['gpu']} = ({decision['replicas']} replicas{spare}) × {decision['gpus_per_replica']} GPUs, "
+        f"{decision['gpus']} × {decision['gpu']} = ({decision['replicas']} replicas{spare}) × {decision['gpus_per_replica']} GPUs{rounded}, "
         f"{decision['cost_usd_per_hour']:.2f} USD/h; binds: {decision['binding_limit']}"
     )
