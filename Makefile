@@ -22,13 +22,13 @@ help: ## list the targets
 	@echo '  make plan SCENARIO=a,b plans only these; PROFILE=slurm plans on a cluster; SNAKEMAKE_ARGS="-n" shows what would run'
 
 .PHONY: plan
-plan: .venv/ready ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
+plan: .venv/warm ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
 	@$(PY) -m snakemake --workflow-profile workflow/profiles/$(PROFILE) --quiet rules \
 		$(if $(SCENARIO),--config scenario='$(SCENARIO)') $(SNAKEMAKE_ARGS)
 	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit FROM decisions"; echo 'reports: reports/index.html'; }
 
 .PHONY: test
-test: .venv/ready ## run the tests (TESTS=tests/unit for some of them)
+test: .venv/warm ## run the tests (TESTS=tests/unit for some of them)
 	@$(PY) -m pytest $(TESTS)
 
 .PHONY: check
@@ -39,7 +39,7 @@ check: .venv/ready ## lint, formats, types
 	$(PY) -m mypy
 
 .PHONY: bench
-bench: .venv/ready ## run the benchmarks
+bench: .venv/warm ## run the benchmarks
 	@$(PY) -m pytest tests/bench --benchmark-only
 
 .PHONY: schema
@@ -65,4 +65,9 @@ clean: ## delete results and caches; reports and .venv stay
 
 .venv/ready: .venv/locked pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The engine's kernels, compiled once: parallel jobs would each compile them.
+.venv/warm: .venv/ready $(wildcard src/fleetplan/engine/*.py)
+	$(PY) -m fleetplan.engine.warm
 	@touch $@

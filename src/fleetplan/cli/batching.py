@@ -1,5 +1,17 @@
 """`fleetplan batching`: simulations of every candidate that can run, by load."""
 
-from fleetplan.cli.stage import stage_command
+from __future__ import annotations
 
-command = stage_command("batching")
+from pathlib import Path
+from typing import Any
+
+from fleetplan.cli.stage import Rows, stage_command
+
+
+def _rows(subject: Any, parts: Path) -> Rows:
+    from fleetplan.sizing.stages import batching
+
+    return batching.rows(subject)
+
+
+command = stage_command("batching", _rows)

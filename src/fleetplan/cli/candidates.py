@@ -1,5 +1,17 @@
 """`fleetplan candidates`: a scenario's grid, what fits, and why the rest cannot run."""
 
-from fleetplan.cli.stage import stage_command
+from __future__ import annotations
 
-command = stage_command("candidates")
+from pathlib import Path
+from typing import Any
+
+from fleetplan.cli.stage import Rows, stage_command
+
+
+def _rows(subject: Any, parts: Path) -> Rows:
+    from fleetplan.sizing.stages import candidates
+
+    return candidates.rows(subject)
+
+
+command = stage_command("candidates", _rows)

@@ -1,5 +1,17 @@
 """`fleetplan roofline`: bounds and decode steps of every candidate that can run."""
 
-from fleetplan.cli.stage import stage_command
+from __future__ import annotations
 
-command = stage_command("roofline")
+from pathlib import Path
+from typing import Any
+
+from fleetplan.cli.stage import Rows, stage_command
+
+
+def _rows(subject: Any, parts: Path) -> Rows:
+    from fleetplan.sizing.stages import roofline
+
+    return roofline.rows(subject)
+
+
+command = stage_command("roofline", _rows)

@@ -1,0 +1,17 @@
+"""`python -m fleetplan.engine.warm`: compile the kernels into their cache, so that set-up pays for it once and no run does."""
+
+from __future__ import annotations
+
+from fleetplan.engine.config import EngineConfig
+from fleetplan.engine.run import simulate
+from fleetplan.physics.form import affine
+from fleetplan.traffic.requests import Requests
+
+
+def warm() -> None:
+    """Simulate two requests: the compiled code does not hang on scheduler, router or sizes."""
+    simulate(Requests.of([0.0, 1.0], 100, 3), affine(0.005, 2e-5, 5e-4), EngineConfig(), 2, "least_outstanding")
+
+
+if __name__ == "__main__":
+    warm()
