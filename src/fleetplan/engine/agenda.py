@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fleetplan.engine.config import GRID_PER_S
 from fleetplan.engine.jit import inlined
 from fleetplan.engine.state import State
 
@@ -59,8 +60,10 @@ def spawn(st: State, i: int, when_s: float) -> None:
         if row < 0:
             return
         after_s = st.extra[row].gap_s
-    st.extra[row].actual_s = when_s + after_s
-    push_pair(st.ahead, p.arrivals_ahead, when_s + after_s, row)
+    # To 2^-40 s, so that finishes at equal times are followed by arrivals at equal times.
+    next_s = math.floor((when_s + after_s) * GRID_PER_S + 0.5) / GRID_PER_S
+    st.extra[row].actual_s = next_s
+    push_pair(st.ahead, p.arrivals_ahead, next_s, row)
     p.arrivals_ahead += 1
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
-from fleetplan.engine.clock import add_stretch, steps_before, stretch_s
+from fleetplan.engine.clock import steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
-from fleetplan.engine.kernel import begin, commit, cut, give_up, may_admit
+from fleetplan.engine.kernel import add_stretch_gaps, begin, commit, cut, give_up, may_admit
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.slots import (
@@ -65,6 +65,11 @@ def run(st: State) -> None:
         if kind == COMMIT:
             commit(st, index)
         elif kind == BEGIN:
+            if p.central:  # at the same time, to the nanosecond, the lowest replica takes first
+                for r in range(index):
+                    if st.replica[r].status == READY and st.replica[r].key_s <= key + NANOSECOND:
+                        index = r
+                        break
             _begin(st, index)
         elif kind == ARRIVAL:
             if arriving == row:
@@ -279,7 +284,8 @@ def _stop(st: State, r: int, now_s: float) -> None:
         whole = steps_before(rec, now_s, rec.ahead)
         if rec.now_s + stretch_s(rec, whole) - NANOSECOND > now_s:
             whole -= 1
-        add_stretch(st, r, 0, whole)
+        if whole > 0:
+            add_stretch_gaps(st, r, whole)
         begun = whole + (1 if rec.now_s + stretch_s(rec, whole) + NANOSECOND < now_s else 0)
         rec.steps += begun
     else:

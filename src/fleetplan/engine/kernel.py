@@ -289,11 +289,7 @@ def commit(st: State, r: int) -> None:
     rec.steps += rec.ahead
     rec.busy_s += now_s - rec.now_s
     if rec.kind == STRETCH:
-        if p.scheduler == PREFILL_FIRST and (rec.fresh > 0 or rec.last_decode_s != rec.now_s):
-            _first_after_prefill(st, r)
-            add_stretch(st, r, 1, rec.ahead)
-        else:
-            add_stretch(st, r, 0, rec.ahead)
+        add_stretch_gaps(st, r, rec.ahead)
         rec.last_decode_s = now_s
         _advance(st, r, rec.ahead, now_s)
     else:
@@ -312,6 +308,17 @@ def commit(st: State, r: int) -> None:
     else:
         rec.status = IDLE
         rec.key_s = math.inf
+
+
+@inlined
+def add_stretch_gaps(st: State, r: int, j: int) -> None:
+    """The gaps that the first j steps of the stretch end; after prompts that went first, the first of them is longer."""
+    rec = st.replica[r]
+    if st.p[0].scheduler == PREFILL_FIRST and (rec.fresh > 0 or rec.last_decode_s != rec.now_s):
+        _first_after_prefill(st, r)
+        add_stretch(st, r, 1, j)
+    else:
+        add_stretch(st, r, 0, j)
 
 
 @compiled

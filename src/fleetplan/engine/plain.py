@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleetplan.engine.config import NANOSECOND, EngineConfig, blocks_for
+from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, blocks_for
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
 from fleetplan.errors import InputError
@@ -163,9 +163,9 @@ class Plain:
         """A request is over: the session's next turn, or the user's next request, follows."""
         if self.closed_loop is not None:
             if self.unsent:
-                self.expect(self.unsent.popleft(), when_s + self.closed_loop.think_s)
+                self.expect(self.unsent.popleft(), on_grid(when_s + self.closed_loop.think_s))
         elif s.successor is not None:
-            self.expect(s.successor, when_s + s.successor.gap_s)
+            self.expect(s.successor, on_grid(when_s + s.successor.gap_s))
 
     def run(self) -> None:
         """Simulate to the end: a step's end, outages, arrivals, deadlines, the start of a step, by time and to the nanosecond."""
@@ -191,7 +191,18 @@ class Plain:
             elif kind == EXPIRY:
                 self.expire(self.sequences[index], key)
             elif self.replicas[index].begin_at_s + NANOSECOND == key:
-                self.begin(self.replicas[index])
+                first = self.first_of_equals(self.replicas[index], key)
+                if first.index != index:
+                    heapq.heappush(self.events, (key, BEGIN, index))
+                self.begin(first)
+
+    def first_of_equals(self, replica: Replica, key_s: float) -> Replica:
+        """Of replicas that take from one queue at the same time, to the nanosecond, the lowest goes first."""
+        if not self.central:
+            return replica
+        return next(
+            r for r in self.replicas if r is replica or r.begin_at_s + NANOSECOND <= key_s + NANOSECOND
+        )
 
     # arrivals and routing
 
@@ -202,8 +213,7 @@ class Plain:
             s.replica = -1
             self.door.append(s)
             return
-        if not self.central:
-            s.replica = replica.index
+        s.replica = -1 if self.central else replica.index
         config = self.config
         limit, tokens = config.max_queued_requests, config.max_queued_tokens
         if blocks_for(s.prompt + s.output - 1, config.block_size) > self.total_blocks:
@@ -495,6 +505,11 @@ class Plain:
             for other in self.replicas:
                 if other is not replica:
                     self.wake(other, replica.begun_at_s)
+
+
+def on_grid(when_s: float) -> float:
+    """A time [s] that follows from another, to 2^-40 s: finishes at equal times are followed by arrivals at equal times."""
+    return math.floor(when_s * GRID_PER_S + 0.5) / GRID_PER_S
 
 
 def window_pairs(cached: int, new: int, window: int) -> int:
