@@ -117,3 +117,15 @@ def test_stock_bounds_the_count_and_says_what_is_missing() -> None:
         "needs at least 24 GPUs and the stock of h100-sxm is 20: short by 4"
     )
     assert buying.limit(policy(stock={"h100-sxm": 0}), candidate(1)) == 0
+
+
+def test_stock_by_region_counts_in_what_lies_together() -> None:
+    stock = {"h100-sxm": {"east": 12, "west": 20}}
+    assert buying.stock_gpus(policy(stock=stock), candidate(1)) == 32
+    assert buying.stock_gpus(policy(stock=stock), candidate(8)) == 24
+    assert buying.stock_gpus(policy(stock=stock, buy_unit=8), candidate(4)) == 24
+    assert buying.stock_gpus(policy(stock=stock, buy_unit=8), candidate(8, pipeline=2)) == 16
+    assert buying.limit(policy(stock=stock, buy_unit=8), candidate(4)) == 6
+    assert buying.beyond(policy(stock=stock, buy_unit=8), candidate(4), 7) == (
+        "needs at least 32 GPUs and the stock of h100-sxm is 24 in whole units by region: short by 8"
+    )

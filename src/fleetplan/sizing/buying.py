@@ -38,6 +38,11 @@ class Packing:
             return round_up(replicas, self.replicas_per_unit) // self.replicas_per_unit * self.unit_gpus
         return replicas * self.units_per_replica * self.unit_gpus
 
+    @property
+    def block_gpus(self) -> int:
+        """GPUs that lie together: a unit, or the units of one replica."""
+        return self.unit_gpus if self.replicas_per_unit else self.gpus(1)
+
 
 def packing(policy: Policy, candidate: Candidate) -> Packing:
     """A replica lies within one unit where it fits; a larger one fills whole units, its tensor-parallel groups unbroken."""
@@ -138,26 +143,40 @@ def most_replicas(policy: Policy, candidate: Candidate, gpus: float) -> int:
     return low
 
 
-def stock_gpus(policy: Policy, gpu: str) -> int | None:
-    """GPUs of this kind that can be had; None: no limit. Raises InputError for an unknown GPU in the stock."""
-    for name, count in (policy.stock or {}).items():
-        if catalog.gpu(name).name == gpu:
-            return count
-    return None
+def stock_gpus(policy: Policy, candidate: Candidate) -> int | None:
+    """GPUs of the candidate's kind that replicas can be made of; None: no limit.
+
+    By region only whole units count, or whole replicas where those are larger, since neither straddles regions.
+    """
+    stock = _stock(policy, candidate)
+    if not isinstance(stock, dict):
+        return stock
+    block = packing(policy, candidate).block_gpus
+    return sum(gpus // block * block for gpus in stock.values())
 
 
 def limit(policy: Policy, candidate: Candidate) -> int:
     """Most serving replicas that policy and stock allow."""
-    stock = stock_gpus(policy, candidate.gpu)
+    stock = stock_gpus(policy, candidate)
     return policy.max_replicas if stock is None else most_replicas(policy, candidate, stock)
 
 
 def beyond(policy: Policy, candidate: Candidate, replicas: int) -> str:
     """Why a fleet with this many serving replicas is not to be had."""
-    stock = stock_gpus(policy, candidate.gpu)
+    stock = stock_gpus(policy, candidate)
     if stock is None or replicas > policy.max_replicas:
         return f"needs more than max_replicas {policy.max_replicas}"
     needs = fleet_of(policy, candidate, replicas, 1.0).gpus
+    by_region = isinstance(_stock(policy, candidate), dict)
+    usable = f"{stock} in whole units by region" if by_region else str(stock)
     return (
-        f"needs at least {needs} GPUs and the stock of {candidate.gpu} is {stock}: short by {needs - stock}"
+        f"needs at least {needs} GPUs and the stock of {candidate.gpu} is {usable}: short by {needs - stock}"
     )
+
+
+def _stock(policy: Policy, candidate: Candidate) -> int | dict[str, int] | None:
+    """As the policy has it: GPUs, or GPUs by region."""
+    found: dict[str, int | dict[str, int]] = {
+        catalog.gpu(name).name: each for name, each in (policy.stock or {}).items()
+    }
+    return found.get(candidate.gpu)

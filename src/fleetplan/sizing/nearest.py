@@ -46,7 +46,7 @@ def nearest_change(decision: Decision) -> tuple[str, str]:
 def _missing_gpus(decision: Decision, option: Option) -> int:
     policy, candidate = decision.plan.scenario.policy, option.machine.candidate
     allowed = buying.limit(policy, candidate)
-    stock = buying.stock_gpus(policy, candidate.gpu)
+    stock = buying.stock_gpus(policy, candidate)
     had = buying.fleet_of(policy, candidate, allowed, 1.0).gpus if stock is None else stock
     return buying.fleet_of(policy, candidate, option.lower_bound or 1, 1.0).gpus - had
 
@@ -54,7 +54,7 @@ def _missing_gpus(decision: Decision, option: Option) -> int:
 def _raised(decision: Decision, option: Option) -> str:
     policy, candidate = decision.plan.scenario.policy, option.machine.candidate
     needed = option.lower_bound or 1
-    stock = buying.stock_gpus(policy, candidate.gpu)
+    stock = buying.stock_gpus(policy, candidate)
     if stock is None or needed > policy.max_replicas:
         return f"raise policy.max_replicas to at least {needed}, or lower the rate"
     gpus = buying.fleet_of(policy, candidate, needed, 1.0).gpus

@@ -210,6 +210,13 @@ def _unit(value: Any) -> str:
 BuyUnit: Any = forms(_unit, number=Count, node=Literal["node"])
 
 
+def _stock(value: Any) -> str:
+    return "regions" if isinstance(value, dict) else "number"
+
+
+Stock: Any = forms(_stock, number=Whole, regions=dict[Text, Whole])
+
+
 class Policy(Model):
     """How careful the decision is, and what it is paid with."""
 
@@ -229,8 +236,8 @@ class Policy(Model):
     """GPUs bought at a time; `node`: those of the GPU's usual node. Above 1 a replica does not straddle two of them."""
     instances: tuple[Instance, ...] = ()
     """By GPU, what it is bought in and what that costs; goes before `buy_unit`."""
-    stock: dict[Text, Whole] | None = None
-    """Most GPUs that can be had, by GPU; of those not named as many as wanted."""
+    stock: dict[Text, Stock] | None = None
+    """Most GPUs that can be had, by GPU, or by GPU and region: a replica lies within one. Of those not named as many as wanted."""
     availability: Availability | None = None
     """How often nodes fail, for the number of spares."""
     outages: Outages | None = None
