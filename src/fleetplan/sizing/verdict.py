@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fleetplan.engine.outcome import FINISHED
+from fleetplan.engine.outcome import FINISHED, UNFINISHED
 from fleetplan.engine.result import Result
 from fleetplan.engine.summary import nearest_rank
 
 Floats = NDArray[np.float64]
 
+GROWING_SHARE = 0.01
+"""Of the requests of a run: a queue at its end is a growing one only where it holds more."""
 BATCHES = 16
 """Contiguous batches that one replication is cut into; their means give the standard error of a share."""
 
@@ -122,6 +124,8 @@ class Verdict:
         """Whether sampling noise cannot have made the verdict, at its level."""
         if self.exact or not self.within_cap:
             return True
+        if not self.stable and all(outcome.holds for outcome in self.outcomes):
+            return False  # every promise holds so far: whether the queue grows is for the other replications to say
         failed = [outcome for outcome in self.outcomes if not outcome.holds]
         if failed:
             return any(outcome.decided for outcome in failed)
@@ -229,7 +233,7 @@ def judge(
         for kept, limit in zip(samples, limits, strict=True):
             kept.append(sample(result, limit, warmup_s, client_s))
         latencies = latencies or _latencies(result, warmup_s, client_s)
-        stable.append(result.stability(warmup_s).stable)
+        stable.append(not _queue_grows(result, warmup_s))
         preemptions += int(result.preemptions.sum())
         requests += len(result.requests)
         finished = result.outcome == FINISHED
@@ -251,6 +255,28 @@ def judge(
             break
     assert verdict is not None
     return verdict
+
+
+def _queue_grows(result: Result, warmup_s: float) -> bool:
+    """Whether the backlog grew through the run and, at the end of the arrivals, at least 1% of the requests wait.
+
+    The number in the system climbs in a burst or towards the peak of a day too; that is load, and no queue, as long as all are taken on.
+    """
+    if result.stability(warmup_s).stable:
+        return False
+    arrival = result.arrival_s
+    known = np.isfinite(arrival)
+    taken = np.where(
+        np.isfinite(result.first_scheduled_s),
+        result.first_scheduled_s,
+        np.where(result.outcome == UNFINISHED, np.inf, arrival),
+    )
+    end = float(arrival[known].max())
+    at = np.linspace(end - (end - warmup_s) / 16, end, 16)
+    waiting = np.searchsorted(np.sort(arrival[known]), at, side="right") - np.searchsorted(
+        np.sort(taken[known]), at, side="right"
+    )
+    return bool(waiting.mean() > GROWING_SHARE * (arrival[known] >= warmup_s).sum())
 
 
 def _latencies(result: Result, warmup_s: float, client_s: tuple[float, float]) -> dict[str, float | None]:
