@@ -83,5 +83,7 @@ def test_chat_13b_levers(kv_per_token, sequences, step_ms, tokens_per_s):
     assert got.max_batch_memory == sequences
     time_s = decode_step_s(step, sequences, 640)
     # The text charges the weights' bytes and the KV only: compute stays below both here.
-    assert max(time_s, (13e9 + sequences * 640 * kv_per_token) / 2.04e12) * 1e3 == pytest.approx(step_ms, abs=5e-3)
+    assert max(time_s, (13e9 + sequences * 640 * kv_per_token) / 2.04e12) * 1e3 == pytest.approx(
+        step_ms, abs=5e-3
+    )
     assert sequences / time_s == pytest.approx(tokens_per_s, abs=0.05)

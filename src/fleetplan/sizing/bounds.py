@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.physics.form import StepTime
+from fleetplan.sizing.client import NO_CLIENT, ClientTime
 from fleetplan.sizing.verdict import Limit
 from fleetplan.traffic.requests import Requests
 
@@ -26,12 +27,12 @@ class Lone:
 
 
 def lone(
-    requests: Requests, step: StepTime, budget_tokens: int | None, client_s: tuple[float, float] = (0.0, 0.0)
+    requests: Requests, step: StepTime, budget_tokens: int | None, client_s: ClientTime = NO_CLIENT
 ) -> Lone:
     """Lower bounds of what any schedule gives each request, from steps that hold it alone.
 
     The prompt runs in chunks of `budget_tokens` (None: whole). A decode step's time is convex in the context, so the mean over an
-    answer is at least the time at the mean context S + G/2. `client_s` (fixed, a prompt token) comes on top of TTFT.
+    answer is at least the time at the mean context S + G/2. `client_s` comes on top of TTFT.
     """
     prompt = requests.prompt_tokens
     ttft = np.zeros(len(prompt))
@@ -41,7 +42,7 @@ def lone(
         some = n > 0
         ttft[some] += _lone_step(step, done[some], n[some], decoding=0)
         done = done + n
-    ttft += client_s[0] + client_s[1] * prompt
+    ttft += client_s.of(prompt)
     gaps = requests.output_tokens - 1
     tpot = np.zeros(len(prompt))
     several = gaps > 0

@@ -87,7 +87,10 @@ def plan(scenario: Scenario) -> Plan:
 
 
 def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
-    """Requests/s of one replica that always has work, by simulation: the middle half of a long burst of the same mix."""
+    """Requests/s of one replica that always has work, by simulation: the middle half of a long burst of the same mix.
+
+    Who finishes in that half may be lighter than the mix by chance, so it is never taken above 1 / least work.
+    """
     assert built.config is not None
     assert built.memory is not None
     mix = traffic.requests()
@@ -105,7 +108,7 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     first, last = finish[len(finish) // 4], finish[3 * len(finish) // 4]
     share_served = len(finish) / count
     rate = (3 * len(finish) // 4 - len(finish) // 4) / (last - first) / share_served
-    return float(rate) * built.engines_per_replica
+    return min(float(rate), 1 / _least_work_s(built, mix)) * built.engines_per_replica
 
 
 def verdict_at(
@@ -183,15 +186,11 @@ def decide(
                 Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}")
             )
             continue
-        assert built.step is not None
-        assert built.config is not None
-        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
         why = hopeless(built, subject, replications)
         if why is not None:
             options.append(Option(built, "infeasible", why))
             continue
-        most_tokens = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
-        work = bounds.least_work_s(mix, built.step, most_tokens)
+        work = _least_work_s(built, mix)
         lower = max(
             ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
         )
@@ -321,6 +320,15 @@ def _rank(option: Option) -> tuple[float, int, float, str]:
         option.fleet.gpus,
         verdict.utilisation,
         option.machine.candidate.candidate_id,
+    )
+
+
+def _least_work_s(built: Machine, mix: Requests) -> float:
+    assert built.step is not None
+    assert built.config is not None
+    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+    return bounds.least_work_s(
+        mix, built.step, budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
     )
 
 

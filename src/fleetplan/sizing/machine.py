@@ -13,6 +13,7 @@ from fleetplan.physics.calibrated import Calibrated, calibrate_step
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.memory import Memory, memory
 from fleetplan.sizing.candidates import Candidate
+from fleetplan.sizing.client import NO_CLIENT, ClientTime
 from fleetplan.spec.scenario import Scenario
 from fleetplan.spec.steptime import Affine, Roofline, Table
 from fleetplan.traffic.requests import Requests
@@ -40,9 +41,11 @@ class Machine:
     """The roofline at efficiency 1 of the same candidate, which tells compute from bandwidth; None: the spec gives the step time."""
 
     @property
-    def client_s(self) -> tuple[float, float]:
-        """What a client's TTFT has on top of the engine's: (fixed [s], a prompt token [s])."""
-        return (self.made.client_s, self.made.client_token_s) if self.made else (0.0, 0.0)
+    def client_s(self) -> ClientTime:
+        """What a client's TTFT has on top of the engine's."""
+        if self.made is None:
+            return NO_CLIENT
+        return ClientTime(self.made.client_s, self.made.client_token_s, self.made.client_concurrent_s)
 
     @property
     def basis(self) -> str:

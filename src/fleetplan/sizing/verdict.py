@@ -13,6 +13,7 @@ from scipy import stats
 from fleetplan.engine.outcome import FINISHED, UNFINISHED
 from fleetplan.engine.result import Result
 from fleetplan.engine.summary import nearest_rank
+from fleetplan.sizing.client import NO_CLIENT, ClientTime, in_flight
 
 Floats = NDArray[np.float64]
 
@@ -147,12 +148,10 @@ class Verdict:
         return tuple(found)
 
 
-def sample(
-    result: Result, limit: Limit, warmup_s: float, client_s: tuple[float, float] = (0.0, 0.0)
-) -> Sample:
+def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime = NO_CLIENT) -> Sample:
     """Judge the requests of the limit's class that arrive from `warmup_s` on; rejected and timed-out ones are misses.
 
-    `client_s` (fixed [s], a prompt token [s]) is the network's and the API's part of TTFT and E2E.
+    `client_s` is the network's and the API's part of TTFT and E2E.
     """
     index = result.requests.classes.index(limit.class_name)
     if limit.metric == "itl":
@@ -170,7 +169,7 @@ def sample(
         value = getattr(result, f"{metric}_s")[rows]
         # An unfinished request has not kept its promise; a one-token answer has no TPOT to break.
         if metric in ("ttft", "e2e"):
-            value = value + client_s[0] + client_s[1] * result.requests.prompt_tokens[rows]
+            value = value + client_s.of(result.requests.prompt_tokens[rows], in_flight(result))
         value = np.where(np.isnan(value), np.where(single & finished, 0.0, np.inf), value)
         ok &= value <= bound_s + per_token_s * result.requests.prompt_tokens[rows]
     ok = ok[judged]
@@ -206,7 +205,7 @@ def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
 def judge(
     replicas: int,
     limits: Sequence[Limit],
-    client_s: tuple[float, float],
+    client_s: ClientTime,
     run: Callable[[int], tuple[Result, float]],
     *,
     utilisation: float,
@@ -279,13 +278,13 @@ def _queue_grows(result: Result, warmup_s: float) -> bool:
     return bool(waiting.mean() > GROWING_SHARE * (arrival[known] >= warmup_s).sum())
 
 
-def _latencies(result: Result, warmup_s: float, client_s: tuple[float, float]) -> dict[str, float | None]:
+def _latencies(result: Result, warmup_s: float, client_s: ClientTime) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     counted = result.arrival_s >= warmup_s
     for metric, percents in (("ttft", (50, 95, 99)), ("tpot", (50, 95, 99)), ("e2e", (50, 99))):
         values = getattr(result, f"{metric}_s")[counted]
         if metric != "tpot":
-            values = values + client_s[0] + client_s[1] * result.requests.prompt_tokens[counted]
+            values = values + client_s.of(result.requests.prompt_tokens[counted], in_flight(result))
         values = values[~np.isnan(values)]
         for percent in percents:
             value = nearest_rank(values, percent)
