@@ -1,5 +1,6 @@
 """The decision against brute force on small grids, and what must never happen: tighter, slower or more for less money."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetplan import prices
 from fleetplan.errors import InputError
-from fleetplan.sizing import buying
+from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Plan, decide, plan, sustainable_rate_per_s, verdict_at
 from fleetplan.spec import loads
@@ -162,12 +163,31 @@ def test_brute_force_agrees_with_the_search(seed: int) -> None:
 
 
 random_spec = st.integers(1000, 100_000).map(random_changes)
-few = settings(max_examples=300 if settings.get_current_profile_name() == "thorough" else 8)
+few = settings(max_examples=300 if settings.get_current_profile_name() == "thorough" else 12)
+
+
+def replicas(decision: Decision) -> float:
+    """Chosen count; infinity where nothing will do."""
+    return (
+        np.inf if decision.chosen is None or decision.chosen.fleet is None else decision.chosen.fleet.replicas
+    )
+
+
+def noisy(*decisions: Decision) -> bool:
+    """Whether a verdict beside a decision is one that sampling noise may have made, at the level of its test."""
+    return any(
+        not verdict.decided
+        for decision in decisions
+        for option in decision.options
+        if option.found is not None
+        for verdict in option.found.verdicts.values()
+    )
 
 
 @few
 @given(random_spec, st.floats(0.3, 0.98), st.sampled_from(["ttft", "tpot", "e2e"]))
 def test_a_tighter_promise_never_costs_less(changes: dict[str, Any], factor: float, metric: str) -> None:
+    """On the same draws a request that meets the tighter limit meets the looser one: no level is needed."""
     slo = changes["slo"]
     metric = metric if metric in slo else next(iter(slo))
     ((percentile, limit),) = slo[metric].items()
@@ -186,29 +206,39 @@ def test_slower_steps_never_cost_less(changes: dict[str, Any], factor: float) ->
         return {"affine": {key: f"{value * times:.12g} {units[key]}" for key, value in numbers.items()}}
 
     slower, as_it_is = (decided(**changes | {"step_time": steps(f)}) for f in (factor, 1.0))
-    assert cost(slower) >= cost(as_it_is)
+    assert cost(slower) >= cost(as_it_is) or noisy(slower, as_it_is)
 
 
 @few
 @given(random_spec)
 def test_a_slower_gpu_never_takes_fewer_replicas(changes: dict[str, Any]) -> None:
+    """Beyond the level of the test: a faster step may batch others together, and at the edge of a promise a request is lost."""
     roofline = {"roofline": {"efficiency": 0.6, "overhead": "2 ms"}}
-    counts = []
+    made = []
     for gpu in SLOWER_FIRST:
         grid = changes["candidates"] | {"gpu": [gpu], "tensor_parallel": [1]}
-        chosen = decided(**changes | {"candidates": grid, "step_time": roofline}).chosen
-        counts.append(np.inf if chosen is None or chosen.fleet is None else chosen.fleet.replicas)
-    assert counts == sorted(counts, reverse=True)
+        made.append(decided(**changes | {"candidates": grid, "step_time": roofline}))
+    for slower, faster in itertools.pairwise(made):
+        assert replicas(slower) >= replicas(faster) or noisy(slower, faster)
 
 
 @few
 @given(random_spec, st.integers(0, 3), st.integers(1, 3))
 def test_more_spares_never_take_fewer_gpus(changes: dict[str, Any], spares: int, more: int) -> None:
-    def gpus(spare: int) -> float:
-        chosen = decided(**changes | {"policy": changes["policy"] | {"spare_replicas": spare}}).chosen
-        return np.inf if chosen is None or chosen.fleet is None else chosen.fleet.usd_per_hour
-
-    assert gpus(spares + more) >= gpus(spares)
+    few_spares, many = (
+        decided(**changes | {"policy": changes["policy"] | {"spare_replicas": count}})
+        for count in (spares, spares + more)
+    )
+    assert cost(many) >= cost(few_spares)
+    if (
+        many.chosen is not None
+        and few_spares.chosen is not None
+        and many.chosen.machine.candidate == few_spares.chosen.machine.candidate
+    ):
+        assert many.chosen.fleet is not None
+        assert few_spares.chosen.fleet is not None
+        assert many.chosen.fleet.gpus >= few_spares.chosen.fleet.gpus
+        assert many.chosen.fleet.replicas == few_spares.chosen.fleet.replicas
 
 
 @few
@@ -224,7 +254,24 @@ def test_more_traffic_never_costs_less(changes: dict[str, Any], share: float) ->
     less, all_of_it = (plan(loads(json.dumps(body))) for body in (small, large))
     few_requests, requests = less.traffic.requests(), all_of_it.traffic.requests()
     assert np.isin(few_requests.arrival_s, requests.arrival_s).all()
-    assert cost(decide(all_of_it)) >= cost(decide(less))
+    larger, smaller = decide(all_of_it), decide(less)
+    assert cost(larger) >= cost(smaller) or noisy(larger, smaller)
+
+
+@few
+@given(random_spec)
+def test_no_replica_sustains_more_than_its_least_work_allows(changes: dict[str, Any]) -> None:
+    """What makes the pruning by bounds provable; a cap on the queue is no reason for a higher rate either."""
+    subject = planned(**changes)
+    mix = subject.traffic.requests()
+    for built in subject.machines.values():
+        assert built.step is not None
+        assert built.config is not None
+        most = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else 0
+        most = most or built.config.max_num_seqs * int(mix.prompt_tokens.max())
+        least = bounds.least_work_s(mix, built.step, most)
+        rate = sustainable_rate_per_s(built, subject.traffic)
+        assert 0 < rate * least <= 1 + 1e-12
 
 
 @few
