@@ -15,3 +15,19 @@ rule report:
     shell:
         FLEETPLAN
         + " report {wildcards.scenario:q} --store {input:q} --out {REPORTS:q} > {log:q} 2>&1"
+
+
+# Every public point predicted, with its error: `snakemake accuracy`; no plan hangs on it.
+rule accuracy:
+    output:
+        html=REPORTS + "/accuracy.html",
+        rows="results/accuracy.parquet",
+    log:
+        "results/logs/accuracy.log",
+    benchmark:
+        "results/benchmarks/accuracy.tsv"
+    params:
+        code=code_fingerprint("validate-model"),
+    shell:
+        FLEETPLAN
+        + " validate-model --html {output.html:q} --parquet {output.rows:q} > {log:q} 2>&1"
