@@ -1,5 +1,6 @@
 """The fleet once it is decided: schedule and faults by hand on small cases, the shipped example end to end."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,16 @@ def test_growth_month_by_month() -> None:
     assert found[-1].fleet is None
     assert found[-1].reason is not None
     assert "short by" in found[-1].reason
+    # A replica more is needed when the rate passes a cap of 80% of the replicas before it (nothing else binds here), to a sixteenth month.
+    sustainable = decision.chosen.sustainable_per_s if decision.chosen else None
+    assert sustainable is not None
+    grown = [month for month in found if month.needed_from is not None]
+    assert grown
+    for month in grown:
+        before = found[month.month - 1].fleet
+        assert before is not None
+        reached = math.log(0.8 * sustainable * before.replicas / 100, 1.3)
+        assert reached <= (month.needed_from or 0) <= reached + 1 / 16
 
 
 def test_what_is_not_asked_for_yields_no_rows() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fleetplan.sizing import buying
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Plan, verdict_at
+
+HALVINGS = 4
+"""Of a month, to tell when the next replica is needed."""
 
 
 @dataclass(frozen=True)
@@ -24,34 +28,50 @@ class Month:
     """None: no fleet that may be bought holds."""
     utilisation: float | None
     reason: str | None
+    needed_from: float | None = None
+    """Month, to a sixteenth, from which the replicas of the month before do not hold; None: they still do, or did not before."""
 
 
 def months(decision: Decision) -> Iterator[Month]:
     """The decided candidate month by month; the traffic only grows, so each month's search starts at the month before's count."""
     chosen, subject = decision.chosen, decision.plan
     policy = subject.scenario.policy
-    given = policy.growth
-    if given is None or chosen is None or chosen.fleet is None or not chosen.sustainable_per_s:
+    growth = policy.growth
+    if growth is None or chosen is None or chosen.fleet is None or not chosen.sustainable_per_s:
         return
+    sustainable = chosen.sustainable_per_s
     candidate, usd = chosen.machine.candidate, chosen.fleet.usd_per_gpu_hour
     most = buying.limit(policy, candidate)
+
+    def holds(replicas: int, month: float) -> bool:
+        grown = scaled(subject, (1 + growth.per_month) ** month)
+        return verdict_at(chosen.machine, grown, sustainable, replicas).passes
+
     count = chosen.fleet.replicas
-    for month in range(given.months + 1):
-        factor = (1 + given.per_month) ** month
-        grown = scaled(subject, factor)
-        rate = grown.traffic.rate_per_s
+    for month in range(growth.months + 1):
+        before, factor = count, (1 + growth.per_month) ** month
+        rate = subject.traffic.rate_per_s * factor
         if month:
-            count = max(count, ceil_ratio(rate / chosen.sustainable_per_s, policy.max_utilisation))
-            while (
-                count <= most
-                and not verdict_at(chosen.machine, grown, chosen.sustainable_per_s, count).passes
-            ):
+            count = max(count, ceil_ratio(rate / sustainable, policy.max_utilisation))
+            while count <= most and not holds(count, month):
                 count += 1
+        since = None
+        if before < count and before <= most:
+            since = _first(month, functools.partial(holds, before))
         if count > most:
-            yield Month(month, factor, rate, None, None, buying.beyond(policy, candidate, count))
+            yield Month(month, factor, rate, None, None, buying.beyond(policy, candidate, count), since)
             continue
         fleet = buying.fleet_of(policy, candidate, count, usd)
-        yield Month(month, factor, rate, fleet, rate / (count * chosen.sustainable_per_s), None)
+        yield Month(month, factor, rate, fleet, rate / (count * sustainable), None, since)
+
+
+def _first(month: int, holds: Callable[[float], bool]) -> float:
+    """Within the month before `month`, when it ceases to hold, by halving."""
+    low, high = float(month - 1), float(month)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
 
 
 def scaled(subject: Plan, factor: float) -> Plan:

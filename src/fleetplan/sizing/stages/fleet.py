@@ -110,6 +110,7 @@ def _growth(decision: Decision) -> Iterator[Row]:
             "spare_replicas": fleet.spare_replicas if fleet else None,
             "gpus": fleet.gpus if fleet else None,
             "more_gpus": fleet.gpus - (fleet.gpus if before is None else before) if fleet else None,
+            "needed_from_month": month.needed_from,
             "utilisation": month.utilisation,
             "cost_usd_per_hour": fleet.usd_per_hour if fleet else None,
             "reason": month.reason,

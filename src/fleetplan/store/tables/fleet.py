@@ -71,6 +71,11 @@ GROWTH = Table(
         integer("spare_replicas", "replicas on top", nullable=True),
         integer("gpus", "GPUs to have", "GPU", nullable=True),
         integer("more_gpus", "GPUs more than the month before", "GPU", nullable=True),
+        number(
+            "needed_from_month",
+            "when within the month before the replicas of that month cease to hold, to a sixteenth; null: they hold throughout",
+            nullable=True,
+        ),
         number("utilisation", "offered rate over sustainable rate", nullable=True),
         number("cost_usd_per_hour", "cost of that month's fleet", "USD/h", nullable=True),
         text("reason", "why no fleet holds; null: one does", nullable=True),
