@@ -17,15 +17,15 @@ rule report:
         + " report {wildcards.scenario:q} --store {input:q} --out {REPORTS:q} > {log:q} 2>&1"
 
 
-# Every public point predicted, with its error: `snakemake accuracy`; no plan hangs on it.
-rule accuracy:
+# Every public point predicted, with its error: `snakemake validate_model`; no plan hangs on it.
+rule validate_model:
     output:
         html=REPORTS + "/accuracy.html",
         rows="results/accuracy.parquet",
     log:
-        "results/logs/accuracy.log",
+        "results/logs/validate_model.log",
     benchmark:
-        "results/benchmarks/accuracy.tsv"
+        "results/benchmarks/validate_model.tsv"
     params:
         code=code_fingerprint("validate-model"),
     shell:
