@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     Count,
@@ -48,12 +49,18 @@ class _GapsByCv(Model):
     """Coefficient of variation of the gaps; above 1 is burstier than Poisson."""
 
 
+def _shape(value: Any) -> Any:
+    if value == math.inf:
+        raise fault("must be a finite number (got .inf): gaps without variation are process: constant")
+    return value
+
+
 class Gamma(_GapsByCv):
     """Independent gamma gaps: give `cv`, or `burstiness` as engines' benchmarks define it (the shape, 1/CV²)."""
 
     process: Literal["gamma"]
     """`gamma`."""
-    burstiness: Positive | None = None
+    burstiness: Annotated[Positive | None, BeforeValidator(_shape)] = None
     """Gamma shape 1/CV²: lower is burstier, 0.25 is CV 2."""
 
     @model_validator(mode="after")
