@@ -109,6 +109,7 @@ def calibrate_step(
             {},
             0.0,
             0.0,
+            0.0,
             ("kv", "kv"),
         )
     grid = _grid(max_tokens)
@@ -185,11 +186,9 @@ def explain(
     if n < 1:
         raise InputError("a step has at least one token: give --batch or --prompt")
     if not made.overhead_terms_s:
-        seen = (
-            batch * context_tokens + prompt_tokens,
-            batch * context_tokens + prompt_tokens * (prompt_tokens + 1) / 2,
-        )
-        return [("step", float(step.step_s(n, batch + (prompt_tokens > 0), batch, *seen)))]
+        read = batch * context_tokens + prompt_tokens
+        pairs = batch * context_tokens + prompt_tokens * (prompt_tokens + 1) / 2
+        return [("step", float(step.step_s(n, batch + (prompt_tokens > 0), batch, read, pairs)))]
     if n > step.max_tokens:
         raise InputError(
             f"a step of {n} tokens is longer than the table of {step.max_tokens}; give --max-tokens {n}"

@@ -130,7 +130,7 @@ def replica_work(
 
 def peak_flop_per_s(gpu: Gpu, dtype: str) -> float:
     """Dense peak [FLOP/s] in a compute dtype. Raises `InputError` where the catalogue has none."""
-    rate = dict(gpu.flop_per_s).get(dtype)
+    rate = {str(name): value for name, value in gpu.flop_per_s.items()}.get(dtype)
     if rate is None:
         raise InputError(
             f"{gpu.name}: no peak FLOP/s for {dtype} in the catalogue; known: {', '.join(gpu.flop_per_s)}"

@@ -17,6 +17,7 @@ from fleetplan.physics.architecture import (
     Tensor,
 )
 from fleetplan.physics.form import Floats
+from fleetplan.physics.layers import Group
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ class Work:
 def work(
     architecture: Architecture,
     layout: Layout,
-    bytes_per_weight: Callable[[str], float],
-    compute_dtype: Callable[[str], str],
+    bytes_per_weight: Callable[[Group], float],
+    compute_dtype: Callable[[Group], str],
     kv_dtype_bytes: float,
 ) -> Work:
     """The work of one GPU; `bytes_per_weight` and `compute_dtype` answer for a tensor's group."""
@@ -211,8 +212,8 @@ def _operator(
     members: list[Tensor],
     ffn: object,
     layout: Layout,
-    bytes_per_weight: Callable[[str], float],
-    compute_dtype: Callable[[str], str],
+    bytes_per_weight: Callable[[Group], float],
+    compute_dtype: Callable[[Group], str],
 ) -> tuple[tuple[str, str, str, float, float, float, float], float]:
     t, dp = layout.tensor_parallel, layout.data_parallel
     group = members[0].group
