@@ -15,9 +15,13 @@ def name(row: Row) -> str:
 
     >>> name({"metric": "ttft", "percentile": 99.0, "class": "chat"})
     'TTFT p99 of class chat'
+    >>> name({"metric": "deadline", "percentile": 100.0, "class": "documents"})
+    'Deadline of class documents'
     """
-    if row["metric"] == "utilisation":
-        return "Utilisation"
+    group = row.get("class")
+    of = f" of class {group}" if group and group not in ("*", "all") else ""
+    if row["metric"] in ("utilisation", "throughput", "deadline"):
+        return row["metric"].capitalize() + of
     percentile = row.get("percentile")
     at = ""
     if isinstance(percentile, int | float):
@@ -25,8 +29,7 @@ def name(row: Row) -> str:
     elif percentile:
         at = f" {percentile}"
     metric = "Attainment" if row["metric"] == "attainment" else str(row["metric"]).upper()
-    group = row.get("class")
-    return f"{metric}{at}" + (f" of class {group}" if group and group not in ("*", "all") else "")
+    return f"{metric}{at}{of}"
 
 
 def order(row: Row) -> tuple[object, ...]:

@@ -120,6 +120,14 @@ def verdict_at(
     engines = replicas * built.engines_per_replica
     utilisation = traffic.rate_per_s / (replicas * sustainable_per_s) if sustainable_per_s else float("inf")
 
+    shortfalls = tuple(
+        f"deadline of {name}"
+        for name in scenario.deadlines()
+        if utilisation > scenario.policy.max_utilisation * (1 + 1e-9)
+    )
+    if sustainable_per_s * replicas < _throughput_rate_per_s(subject) * (1 - 1e-9):
+        shortfalls = (*shortfalls, "throughput")
+
     def run(replication: int):  # type: ignore[no-untyped-def]
         return built.run(traffic.requests(replication), engines, traffic.seed + replication), traffic.warmup_s
 
@@ -134,6 +142,7 @@ def verdict_at(
         most=given or MOST_REPLICATIONS,
         level=scenario.policy.confidence,
         exact=traffic.exact,
+        shortfalls=shortfalls,
     )
 
 
@@ -215,7 +224,11 @@ def decide(
                 Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)
             )
             continue
-        start = max(ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation), lower)
+        start = max(
+            ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation),
+            ceil_ratio(_throughput_rate_per_s(subject), sustainable),
+            lower,
+        )
         most = limit = buying.limit(policy, built.candidate)
         if prune and ceiling is not None:
             most = min(most, _most_within(built, subject, usd, ceiling))
@@ -254,6 +267,19 @@ def decide(
         return Decision(subject, None, (*options,), sheet, known)
     best = ranked[0]
     assert best.fleet is not None
+    ceiling = policy.max_cost_usd_per_hour
+    if ceiling is not None and best.fleet.usd_per_hour > ceiling * (1 + 1e-9):
+        dear = [
+            replace(
+                o,
+                status="infeasible",
+                reason=f"costs {o.fleet.usd_per_hour:.2f} USD/h, above policy.max_cost of {ceiling:.2f} by "
+                f"{o.fleet.usd_per_hour - ceiling:.2f}",
+            )
+            for o in ranked
+            if o.fleet is not None
+        ]
+        return Decision(subject, None, (*dear, *options), sheet, known)
     chosen = Option(
         best.machine, "chosen", "", best.found, best.fleet, best.lower_bound, best.sustainable_per_s
     )
@@ -321,6 +347,12 @@ def _rank(option: Option) -> tuple[float, int, float, str]:
         verdict.utilisation,
         option.machine.candidate.candidate_id,
     )
+
+
+def _throughput_rate_per_s(subject: Plan) -> float:
+    """Requests/s of this mix that make the promised output tokens/s; 0 where none is promised."""
+    promised = subject.scenario.policy.throughput_tokens_per_s
+    return 0.0 if promised is None else promised / float(subject.traffic.requests().output_tokens.mean())
 
 
 def _least_work_s(built: Machine, mix: Requests) -> float:

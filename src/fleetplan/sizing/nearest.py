@@ -11,6 +11,18 @@ from fleetplan.sizing.decide import Decision, Option
 def nearest_change(decision: Decision) -> tuple[str, str]:
     """(reason, nearest change) of a decision without a chosen option."""
     options = decision.options
+    ceiling = decision.plan.scenario.policy.max_cost_usd_per_hour
+    dear = [
+        o for o in options if o.found is not None and o.found.replicas is not None and o.fleet is not None
+    ]
+    if dear and ceiling is not None:
+        least_dear = min(dear, key=lambda o: o.fleet.usd_per_hour if o.fleet else 0.0)
+        assert least_dear.fleet is not None
+        return (
+            f"the cheapest fleet that keeps every promise, {least_dear.fleet.gpus} GPUs of {least_dear.machine.candidate.label}, "
+            f"{least_dear.reason}",
+            f"raise policy.max_cost to at least {least_dear.fleet.usd_per_hour:.2f} USD/h, or promise less",
+        )
     hopeless = [
         o
         for o in options

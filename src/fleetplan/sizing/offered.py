@@ -87,7 +87,8 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
     elif period is not None:
         duration = period
     else:
-        slack = min(1 - limit.share for limit in limits if limit.share < 1)
+        # Without a percentile (a deadline, an attainment of all) the longest run is not needed.
+        slack = min((1 - limit.share for limit in limits if limit.share < 1), default=1.0)
         count = min(max(REQUESTS_PER_MISS / slack, FEWEST), MOST)
         duration = max(count / rate, SHORTEST_S)
     warmup = scenario.simulation.warm_up_s

@@ -110,6 +110,9 @@ class Verdict:
     latencies_s: dict[str, float | None]
     """Nearest-rank percentiles over all classes, by name (`ttft_p99_s`), of the first replication; None: unbounded."""
 
+    shortfalls: tuple[str, ...] = ()
+    """Promises about rates, not about latencies, that this count breaks: a throughput, a deadline."""
+
     @property
     def within_cap(self) -> bool:
         """Whether utilisation is at most its cap."""
@@ -118,12 +121,13 @@ class Verdict:
     @property
     def passes(self) -> bool:
         """Whether every promise holds, the queue is stable and utilisation within its cap."""
-        return self.within_cap and self.stable and all(outcome.holds for outcome in self.outcomes)
+        rates = self.within_cap and self.stable and not self.shortfalls
+        return rates and all(outcome.holds for outcome in self.outcomes)
 
     @property
     def decided(self) -> bool:
         """Whether sampling noise cannot have made the verdict, at its level."""
-        if self.exact or not self.within_cap:
+        if self.exact or not self.within_cap or self.shortfalls:
             return True
         if not self.stable and all(outcome.holds for outcome in self.outcomes):
             return False  # every promise holds so far: whether the queue grows is for the other replications to say
@@ -135,7 +139,7 @@ class Verdict:
     @property
     def failures(self) -> tuple[str, ...]:
         """What fails, worst first, in words."""
-        found = []
+        found = list(self.shortfalls)
         if not self.within_cap:
             found.append("utilisation cap" if self.utilisation < 1 else "saturated")
         elif not self.stable:
@@ -214,6 +218,7 @@ def judge(
     most: int,
     level: float,
     exact: bool,
+    shortfalls: tuple[str, ...] = (),
 ) -> Verdict:
     """Run replications 0, 1, … until the verdict is clear at `level`, at least `least` and at most `most` of them.
 
@@ -248,6 +253,7 @@ def judge(
             preemptions / max(requests, 1),
             float(np.mean(rates)),
             latencies,
+            shortfalls,
         )
         # A failure that is clear needs no second look; a pass is looked at `least` times.
         if verdict.decided and (replication + 1 >= least or not verdict.passes):

@@ -19,6 +19,7 @@ from fleetplan.spec.base import (
     SecondsOrZero,
     Share,
     Text,
+    TokenRate,
     Usd,
     UsdPerHour,
     UsdPerKwh,
@@ -236,6 +237,10 @@ class Policy(Model):
     """GPUs bought at a time; `node`: those of the GPU's usual node. Above 1 a replica does not straddle two of them."""
     instances: tuple[Instance, ...] = ()
     """By GPU, what it is bought in and what that costs; goes before `buy_unit`."""
+    max_cost_usd_per_hour: UsdPerHour | None = None
+    """Most that the fleet may cost; if the cheapest one that keeps every promise is dearer, the answer is infeasible, and by how much."""
+    throughput_tokens_per_s: TokenRate | None = None
+    """Output tokens per second that the serving replicas must be able to make when they always have work."""
     stock: dict[Text, Stock] | None = None
     """Most GPUs that can be had, by GPU, or by GPU and region: a replica lies within one. Of those not named as many as wanted."""
     availability: Availability | None = None

@@ -21,7 +21,7 @@ from fleetplan.spec.document import Document
 from fleetplan.spec.policy import Policy
 from fleetplan.spec.slo import Slo
 from fleetplan.spec.steptime import StepTimeChoice
-from fleetplan.spec.workload import ClassesWorkload, TraceWorkload, Workload
+from fleetplan.spec.workload import ClassesWorkload, Deadline, TraceWorkload, Workload
 
 
 class Simulation(Model):
@@ -75,6 +75,11 @@ class Scenario(Model):
         if isinstance(self.workload, ClassesWorkload):
             return {c.name: c.slo for c in self.workload.classes}
         return {self.workload.name: self.workload.slo}
+
+    def deadlines(self) -> dict[str, Deadline]:
+        """Deadlines by class name."""
+        classes = self.workload.classes if isinstance(self.workload, ClassesWorkload) else ()
+        return {c.name: c.deadline for c in classes if c.deadline is not None}
 
     def files(self) -> dict[str, Path]:
         """The files that the spec names, by dotted path: a trace, a step-time table, a model's config."""

@@ -79,6 +79,20 @@ class Retries(Model):
     """Most repetitions of one request."""
 
 
+class Deadline(Model):
+    """A job of many requests that must be done in time, whatever each of them takes."""
+
+    requests: Count
+    """Requests of the job."""
+    within_s: Seconds
+    """Time in which all must be served; the fleet is fed evenly over it."""
+
+    @property
+    def rate_per_s(self) -> float:
+        """The rate [requests/s] that must be kept."""
+        return self.requests / self.within_s
+
+
 class TrafficClass(Model):
     """One class of requests with its own lengths, arrivals and promises."""
 
@@ -88,6 +102,8 @@ class TrafficClass(Model):
     """When its requests arrive; left out where the workload has common `arrivals` and the class a `share`."""
     share: PositiveShare | None = None
     """Share of the workload's common arrivals."""
+    deadline: Deadline | None = None
+    """A job with a deadline, instead of arrivals and an slo; `policy.max_utilisation` is the share of the time that it may take."""
     prompt_tokens: Length | None = None
     """Prompt length [tokens], shared prefix included."""
     output_tokens: Length | None = None
@@ -133,6 +149,13 @@ class TrafficClass(Model):
             raise fault(
                 f"has arrivals and a share (class {self.name}), give arrivals, or a share of common ones"
             )
+        if self.deadline is not None:
+            keys = ("arrivals", "share", "slo", "sessions", "semantic_cache", "retries", "timeout_s")
+            if other := [key.removesuffix("_s") for key in keys if getattr(self, key) is not None]:
+                raise fault(
+                    f"has a deadline and {', '.join(other)} (class {self.name}), but a job's requests are there from the start and "
+                    f"all must be served; drop {'it' if len(other) == 1 else 'them'}, or the deadline"
+                )
         if self.slo is not None and self.output_tokens == 1:
             for metric in ("tpot", "itl"):
                 if any(promise.metric == metric for promise in self.slo.promises()):
@@ -158,21 +181,23 @@ class ClassesWorkload(Model):
         if twice := sorted({n for n in names if names.count(n) > 1}):
             raise fault(f"has two classes of one name (got {', '.join(twice)}), names must differ")
         if self.arrivals is None:
-            if without := [c.name for c in self.classes if c.arrivals is None]:
+            if without := [c.name for c in self.classes if c.arrivals is None and c.deadline is None]:
                 raise fault(
                     f"has classes without arrivals (got {', '.join(without)}), give each its arrivals, "
                     "or the workload common arrivals and each class a share"
                 )
         else:
-            if without := [c.name for c in self.classes if c.share is None]:
+            if without := [c.name for c in self.classes if c.share is None and c.deadline is None]:
                 raise fault(
                     f"has common arrivals and classes without a share (got {', '.join(without)}), give each one"
                 )
             total = sum(c.share or 0.0 for c in self.classes)
             if abs(total - 1) > 1e-9:
                 raise fault(f"has shares that sum to {total:g} (got {', '.join(names)}), they must sum to 1")
-        if all(c.slo is None for c in self.classes):
-            raise fault("has no promise in any class (got no slo), give at least one class an slo")
+        if all(c.slo is None and c.deadline is None for c in self.classes):
+            raise fault(
+                "has no promise in any class (got no slo), give at least one class an slo or a deadline"
+            )
         return self
 
 

@@ -97,7 +97,7 @@ def _class(spec: spec_workload.TrafficClass, folder: Path) -> model.Class:
     prefix, sessions, cache, retries = spec.shared_prefix, spec.sessions, spec.semantic_cache, spec.retries
     return model.Class(
         name=spec.name,
-        arrivals=None if spec.arrivals is None else arrivals_of(spec.arrivals),
+        arrivals=_arrivals(spec),
         share=spec.share,
         prompt_tokens=_optional(spec.prompt_tokens),
         output_tokens=_optional(spec.output_tokens),
@@ -121,6 +121,12 @@ def _class(spec: spec_workload.TrafficClass, folder: Path) -> model.Class:
         semantic_cache=None if cache is None else model.SemanticCache(cache.hit_share, cache.stale_share),
         retries=None if retries is None else model.Retries(retries.chance, retries.delay_s, retries.most),
     )
+
+
+def _arrivals(spec: spec_workload.TrafficClass) -> model.Arrivals | None:
+    if spec.deadline is not None:
+        return model.Constant(spec.deadline.rate_per_s)
+    return None if spec.arrivals is None else arrivals_of(spec.arrivals)
 
 
 def _optional(spec: Any) -> model.Lengths | None:

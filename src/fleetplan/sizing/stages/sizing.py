@@ -239,7 +239,9 @@ def _evidence(decision: Decision) -> Iterable[Row]:
     for replicas, verdict in sorted(verdicts.items()):
         for outcome in verdict.outcomes:
             yield _outcome(chosen.machine, replicas, verdict, outcome)
-        yield _cap(chosen.machine, replicas, verdict)
+        cap = _cap(chosen.machine, replicas, verdict)
+        yield cap
+        yield from _rates(decision, cap, verdict, (chosen.sustainable_per_s or 0.0) * replicas)
 
 
 def _outcome(built: Machine, replicas: int, verdict: Verdict, outcome: Outcome) -> Row:
@@ -283,6 +285,35 @@ def _cap(built: Machine, replicas: int, verdict: Verdict) -> Row:
         "replications": verdict.replications,
         "utilisation": verdict.utilisation,
     }
+
+
+def _rates(decision: Decision, cap: Row, verdict: Verdict, sustainable_per_s: float) -> Iterable[Row]:
+    """The promises about rates: each deadline, and the throughput."""
+    subject = decision.plan
+    scenario = subject.scenario
+    alone = len(subject.traffic.requests().classes) == 1
+    rest = {"promised_share": 1.0, "percentile": 100.0}
+    for name, deadline in scenario.deadlines().items():
+        yield (
+            cap
+            | rest
+            | {
+                "class": name,
+                "metric": "deadline",
+                "limit_s": deadline.within_s,
+                "simulated_s": verdict.utilisation * deadline.within_s if alone else None,
+                "met_share": min(verdict.max_utilisation / verdict.utilisation, 1.0),
+            }
+        )
+    promised = scenario.policy.throughput_tokens_per_s
+    if promised is not None:
+        made = sustainable_per_s * float(subject.traffic.requests().output_tokens.mean())
+        met = min(made / promised, 1.0)
+        yield (
+            cap
+            | rest
+            | {"metric": "throughput", "met_share": met, "holds": "throughput" not in verdict.shortfalls}
+        )
 
 
 def _plans(decision: Decision) -> list[Row]:

@@ -153,7 +153,7 @@ EVIDENCE = Table(
         CANDIDATE,
         integer("replicas", "replicas that serve"),
         text("class", "class of requests"),
-        text("metric", "ttft, tpot, itl, e2e, attainment, or utilisation"),
+        text("metric", "ttft, tpot, itl, e2e, attainment, utilisation, deadline or throughput"),
         number("percentile", "percentile of the promise, 0 to 100; of the utilisation cap 100"),
         number("limit_s", "the promise; null: it is no single time", "s", nullable=True),
         number("simulated_s", "the simulated value; null: unbounded, or no single time", "s", nullable=True),
