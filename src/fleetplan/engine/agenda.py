@@ -60,7 +60,7 @@ def spawn(st: State, i: int, when_s: float) -> None:
         if row < 0:
             return
         after_s = st.extra[row].gap_s
-    # To 2^-40 s, so that finishes at equal times are followed by arrivals at equal times.
+    # To 2^-32 s, so that finishes at equal times are followed by arrivals at equal times.
     next_s = math.floor((when_s + after_s) * GRID_PER_S + 0.5) / GRID_PER_S
     st.extra[row].actual_s = next_s
     push_pair(st.ahead, p.arrivals_ahead, next_s, row)

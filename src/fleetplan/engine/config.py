@@ -19,8 +19,8 @@ ROUTERS = (
 NANOSECOND = 1e-9
 """An arrival may join a step that starts at t if arrival ≤ t + 1 ns, so that equal times stay equal whatever the order of additions."""
 
-GRID_PER_S = float(1 << 40)
-"""Arrivals that follow from a finish are kept to 2^-40 s, so that equal finishes give equal arrivals."""
+GRID_PER_S = float(1 << 32)
+"""Arrivals that follow from a finish are kept to 2^-32 s, so that equal finishes give equal arrivals."""
 
 
 @dataclass(frozen=True)

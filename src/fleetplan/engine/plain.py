@@ -508,7 +508,7 @@ class Plain:
 
 
 def on_grid(when_s: float) -> float:
-    """A time [s] that follows from another, to 2^-40 s: finishes at equal times are followed by arrivals at equal times."""
+    """A time [s] that follows from another, to 2^-32 s: finishes at equal times are followed by arrivals at equal times."""
     return math.floor(when_s * GRID_PER_S + 0.5) / GRID_PER_S
 
 

@@ -10,7 +10,9 @@ from fleetplan.traffic.requests import Requests
 
 def warm() -> None:
     """Simulate two requests: the compiled code does not hang on scheduler, router or sizes."""
-    simulate(Requests.of([0.0, 1.0], 100, 3), affine(0.005, 2e-5, 5e-4), EngineConfig(), 2, "least_outstanding")
+    simulate(
+        Requests.of([0.0, 1.0], 100, 3), affine(0.005, 2e-5, 5e-4), EngineConfig(), 2, "least_outstanding"
+    )
 
 
 if __name__ == "__main__":
