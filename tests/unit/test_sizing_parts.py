@@ -10,7 +10,7 @@ from fleetplan.errors import InputError
 from fleetplan.physics.form import affine, linear
 from fleetplan.sizing import bounds, decide, levers, uncertainty
 from fleetplan.sizing.candidates import expand
-from fleetplan.sizing.cost import fleet
+from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio, spares_for_availability
 from fleetplan.sizing.search import least_count
 from fleetplan.sizing.verdict import Limit, Sample, pool
@@ -75,9 +75,9 @@ def test_spares_reach_the_target_and_one_fewer_does_not():
     assert binom.sf(19, 20 + spares, 0.98) >= 0.999 > binom.sf(19, 20 + spares - 1, 0.98)
 
 
-def test_a_fleet_is_bought_in_whole_units_and_costs_what_it_says():
-    bought = fleet(replicas=3, spare_replicas=1, gpus_per_replica=2, usd_per_gpu_hour=2.5, buy_unit=8)
-    assert (bought.gpus, bought.usd_per_hour) == (8, 20.0)
+def test_a_fleet_costs_what_it_says():
+    bought = Fleet(replicas=3, spare_replicas=1, gpus_per_replica=2, gpus=8, usd_per_gpu_hour=2.5)
+    assert bought.usd_per_hour == 20.0
     assert bought.usd_per_year == pytest.approx(20.0 * 8766)
     assert bought.usd_per_million(1000.0) == pytest.approx(20.0 / 3.6)
 

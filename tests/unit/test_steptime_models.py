@@ -139,7 +139,7 @@ def test_roofline_reads_the_experts_that_tokens_touch():
     rest = moe.parameters_total * 2 - experts
     for n in (1, 10, 1000):
         touched = 1 - (1 - 4 / 64) ** n
-        assert float(step._at(step.memory_s, step.memory_slope_s, np.array(n))) == pytest.approx(
+        assert float(step.at(step.memory_s, step.memory_slope_s, np.array(n))) == pytest.approx(
             (rest + experts * touched) / gpu.bandwidth_bytes_per_s, rel=1e-9
         )
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetplan.sizing.counting import round_up
-
 HOURS_PER_YEAR = 8766.0
 """365.25 days."""
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12
@@ -44,11 +42,3 @@ class Fleet:
         1.0
         """
         return self.usd_per_hour / (3600 * tokens_per_s) * 1e6
-
-
-def fleet(
-    replicas: int, spare_replicas: int, gpus_per_replica: int, usd_per_gpu_hour: float, buy_unit: int = 1
-) -> Fleet:
-    """The fleet that holds these replicas; `buy_unit` GPUs are bought at a time."""
-    wanted = (replicas + spare_replicas) * gpus_per_replica
-    return Fleet(replicas, spare_replicas, gpus_per_replica, round_up(wanted, buy_unit), usd_per_gpu_hour)
