@@ -141,6 +141,8 @@ def _entry(held: Held) -> dict[str, Any]:
                 "metric": t.limit.metric,
                 "percentile": t.limit.percentile,
                 "promised_s": t.limit.limit_s,
+                "promised_share": t.limit.share,
+                "met_share_today": t.met_share,
                 "tightest_s": t.tightest_s,
                 "reason": t.reason,
             }

@@ -26,6 +26,8 @@ class Tightest:
     """The tightest limit of one promise that holds at today's traffic, all of a candidate's at once."""
 
     limit: Limit
+    met_share: float
+    """Share of today's requests that meet the promise as it stands."""
     tightest_s: float | None
     reason: str | None
     """Why there is none."""
@@ -262,7 +264,7 @@ def _tightest(today: Verdict) -> list[Tightest]:
             why = "no single time: several limits at once, or one that grows with the prompt"
         elif outcome.value_s is None:
             why = "too few requests finish"
-        made.append(Tightest(limit, None if why else outcome.value_s, why))
+        made.append(Tightest(limit, outcome.met_share, None if why else outcome.value_s, why))
     return made
 
 
