@@ -199,3 +199,20 @@ def test_scaled_step_times_take_that_much_longer():
     step = affine(0.005, 2e-5, 5e-4)
     args = {"tokens": 103, "sequences": 4, "decoding": 3, "kv_tokens": 7, "pairs": 9}
     assert uncertainty.scaled(step, 1.7).step_s(**args) == pytest.approx(1.7 * step.step_s(**args))
+
+
+def test_what_the_engine_leaves_out_is_said_or_refused():
+    from fleetplan.sizing.offered import offered
+
+    cautious = SPEC.replace(
+        "output_tokens: 64", "output_tokens: 64\n      shared_prefix: {tokens: 100, share: 0.5}"
+    )
+    given = {"ttft": "400 ms", "spares": 0}
+    assert "no prefix cache" in offered(spec.loads(cautious % given, "small.yaml")).notes[0]
+    second = SPEC[SPEC.index("    - name: chat") : SPEC.index("candidates:")].replace("chat", "batch")
+    two = SPEC.replace(
+        "candidates:",
+        second.replace("output_tokens: 64", "output_tokens: 64\n      priority: 3") + "candidates:",
+    )
+    with pytest.raises(InputError, match="priorities differ"):
+        offered(spec.loads(two % given, "small.yaml"))

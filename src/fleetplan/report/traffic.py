@@ -73,7 +73,7 @@ def assumptions(store: Store, scenario: str) -> Section:
     known = [
         {"assumption": words, "value": described[key]}
         for key, words in (
-            ("model", "Model"), ("traffic", "Traffic"), ("step_time", "Time of a step"), ("prices", "Prices"),
+            ("model", "Model"), ("traffic", "Traffic"), ("step_time", "Time of a step"), ("prices", "Prices"), ("notes", "Cautions"),
         )
         if described.get(key)
     ]  # fmt: skip

@@ -40,6 +40,8 @@ class Offered:
     """The traffic is one recording, replayed: every replication would be the same."""
     seed: int
     limits: tuple[Limit, ...]
+    notes: tuple[str, ...] = ()
+    """What of the spec's traffic the simulation takes a cautious view of, in words."""
     _cache: dict[tuple[int, float], Requests] = field(default_factory=dict, repr=False)
 
     def requests(self, replication: int = 0, factor: float = 1.0) -> Requests:
@@ -77,7 +79,7 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
     if rate is None:
         raise InputError(
             f"{scenario.scenario}: workload: a closed loop has no rate of its own (got concurrency), so it cannot size a fleet; "
-            "give an open process, or use `fleetplan capacity`"
+            "give an open process, like arrivals: {process: poisson, rate: 10 req/s}"
         )
     if not rate > 0:
         raise InputError(f"{scenario.scenario}: workload: the rate must be > 0 (got {rate:g} req/s)")
@@ -101,6 +103,7 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
         _is_replay(workload) and scale == 1.0,
         scenario.seed,
         limits,
+        _notes(scenario, workload),
     )
     if not len(made.requests()):
         raise InputError(f"{scenario.scenario}: workload: no request arrives within {duration:g} s")
@@ -109,6 +112,23 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
             f"{scenario.scenario}: simulation.warm_up: must be shorter than the horizon (got {made.warmup_s:g} s of {duration:g} s)"
         )
     return made
+
+
+def _notes(scenario: Scenario, workload: model.Workload) -> tuple[str, ...]:
+    """What the simulated engine does not do for this traffic. Raises InputError where leaving it out could make a plan too small."""
+    if len({c.priority for c in workload.classes}) > 1:
+        raise InputError(
+            f"{scenario.scenario}: workload.classes: priorities differ, and requests are simulated first come first served, which is "
+            "too kind to the less urgent ones; give every class the same priority"
+        )
+    found = []
+    if any(c.shared_prefix is not None or c.sessions is not None for c in workload.classes):
+        found.append(
+            "common beginnings of prompts are computed each time: no prefix cache is simulated (cautious)"
+        )
+    if any(c.reasoning_tokens is not None for c in workload.classes):
+        found.append("TTFT is that of the first generated token, a reasoning token included")
+    return tuple(found)
 
 
 def limits_of(scenario: Scenario) -> tuple[Limit, ...]:

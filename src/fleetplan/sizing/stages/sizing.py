@@ -50,6 +50,7 @@ def _scenario(decision: Decision) -> Row:
         "model": decision.plan.model.title,
         "traffic": _traffic_words(decision.plan),
         "step_time": _step_words(scenario.step_time),
+        "notes": "; ".join(decision.plan.traffic.notes) or None,
         "prices": f"{sheet.name}: {sheet.title}, {sheet.date}; {sheet.source}",
     }
 

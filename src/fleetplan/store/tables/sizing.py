@@ -42,6 +42,11 @@ SCENARIOS = Table(
         text("model", "the model that is served"),
         text("traffic", "the traffic in words"),
         text("step_time", "the model of a step's time in words"),
+        text(
+            "notes",
+            "where the simulation is more cautious than the spec's traffic, in words; null: nowhere",
+            nullable=True,
+        ),
         text("prices", "the price list, its date and its source"),
     ),
     ("scenario",),
