@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -15,6 +17,25 @@ class InputError(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+
+
+def read_text(path: str | os.PathLike[str], needed: str) -> str:
+    """The text of a UTF-8 file without its byte-order mark; InputError where there is none, with what is needed.
+
+    >>> read_text("no-such-file.json", "a step-time model in JSON")
+    Traceback (most recent call last):
+        ...
+    fleetplan.errors.InputError: no-such-file.json: cannot be read (No such file or directory), a step-time model in JSON is needed
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = str(error.strerror)
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start} is no UTF-8"
+    except ValueError as error:  # a name that no file can have
+        reason = str(error)
+    raise InputError(f"{path}: cannot be read ({reason}), {needed} is needed")
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:

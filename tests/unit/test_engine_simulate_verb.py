@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
+from fleetplan.cli import main
 from fleetplan.cli.simulate import command
 from fleetplan.errors import InputError
 
@@ -103,6 +104,13 @@ def test_parquet_holds_the_same_as_csv(files: Path) -> None:
         ("arrival_s,prompt_tokens,output_tokens\n-1,1,1\n", ":2: arrival_s is wrong (got '-1')"),
         ("arrival_s,prompt_tokens,output_tokens\n0,1\n", ":2: 2 cells"),
         ("arrival_s,prompt_tokens,output_tokens\n", ":2: no request"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1_000,1\n", ":2: prompt_tokens is wrong (got '1_000')"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,\u0661,1\n", ":2: prompt_tokens is wrong"),
+        ("arrival_s,prompt_tokens,output_tokens\n1e308,1,1\n", ":2: arrival_s is wrong (got '1e308')"),
+        (
+            f"arrival_s,prompt_tokens,output_tokens,prefix_id\n0,1,1,{10**30}\n",
+            ":2: prefix_id is wrong (got '1000",
+        ),
     ],
 )
 def test_a_bad_file_is_told_with_its_line(files: Path, text: str, told: str) -> None:
@@ -121,9 +129,47 @@ def test_a_bad_file_is_told_with_its_line(files: Path, text: str, told: str) -> 
         (("--replicas", "0"), "replicas: must be at least 1"),
         (("--out", "x.txt"), ".csv or .parquet"),
         (("--concurrency", "0"), "concurrency must be at least 1"),
+        (("--kv-blocks", str(1 << 63)), "kv_blocks: must be at most"),
+        (("--block-size", str(10**30)), "block_size: must be at most"),
+        (("--max-queued-tokens", str(10**30)), "max_queued_tokens: must be at most"),
+        (("--replicas", str(10**9)), "give fewer replicas"),
     ],
 )
 def test_a_bad_option_is_told(files: Path, options: tuple[str, ...], told: str) -> None:
     with pytest.raises(InputError) as error:
         run(files, *options)
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["--until-s", "--start-up-s", "--think-s", "--timeout-s"])
+@pytest.mark.parametrize("value", ["-1", "nan", "1e308", "soon"])
+def test_a_time_that_the_clock_cannot_hold_is_told(files: Path, option: str, value: str) -> None:
+    given = ["--requests", str(files / "requests.csv"), "--steptime", str(files / "cost.json")]
+    answer = CliRunner().invoke(command, [*given, option, value], catch_exceptions=False)
+    assert answer.exit_code == 2
+    assert f"'{option}'" in answer.output
+    assert f"(got {value})" in answer.output
+
+
+def test_steps_that_would_take_less_than_no_time_are_refused(files: Path) -> None:
+    vectors = {name: [time_s] * 8192 for name, time_s in (("O", 0.01), ("C", 0.0), ("M", 0.0))}
+    model = {"model": "vectors", **vectors, "c": 0, "m": 0, "sigma": 0}
+    (files / "cost.json").write_text(json.dumps({**model, "delta": -0.004}))
+    with pytest.raises(
+        InputError, match=r"a step of 3 tokens with 3 decoding sequences would take -0\.002 s"
+    ):
+        run(files)
+    # Two sequences at most leave every step its time.
+    assert run(files, "--max-num-seqs", "2")["finished"] == 3
+
+
+def test_a_file_that_cannot_be_written_is_told_without_a_traceback(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--requests", str(files / "requests.csv"), "--steptime", str(files / "cost.json")]
+    out = files / "cost.json" / "out.csv"
+    monkeypatch.setattr("sys.argv", ["fleetplan", "simulate", *given, "--out", str(out)])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert "cost.json: cannot be read or written (" in capsys.readouterr().err

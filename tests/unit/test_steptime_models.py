@@ -96,6 +96,15 @@ def test_a_model_file_gives_the_step_time_of_its_formula(tmp_path, document, sec
         ),
         ('{"model": "table", "tokens": [2, 3], "step_s": [1, 2]}', "starts at 2 tokens"),
         ("[]", "a JSON object is needed"),
+        ("[" * 100_000, "not a JSON document"),
+        (
+            f'{{"model": "affine", "t_fixed_s": 1{"0" * 400}, "prefill_s_per_token": 0, "decode_s_per_sequence": 0}}',
+            "t_fixed_s: a finite number of seconds, at most 1e12, is needed (got 1000",
+        ),
+        (
+            '{"model": "vectors", "O": [1e300], "C": [1], "M": [1], "c": 0, "m": 0, "sigma": 0, "delta": 0}',
+            "O[0]: a finite number from 0 to 1e12 is needed (got 1e+300)",
+        ),
     ],
 )
 def test_a_wrong_model_file_is_refused_with_its_name_and_the_fault(tmp_path, text, said):
@@ -104,6 +113,14 @@ def test_a_wrong_model_file_is_refused_with_its_name_and_the_fault(tmp_path, tex
     with pytest.raises(InputError, match=r"step\.json") as error:
         from_json(path)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe{", b'{"model": "\xe9"}'])
+def test_a_model_file_that_is_no_utf8_is_refused(tmp_path, data):
+    path = tmp_path / "step.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"step\.json: cannot be read \(byte \d+ is no UTF-8\)"):
+        from_json(path)
 
 
 def test_a_step_longer_than_the_vectors_is_refused_not_clamped(tmp_path):

@@ -122,6 +122,6 @@ def json_object(text: str, where: str) -> dict[str, Any]:
 
     try:
         document: dict[str, Any] = json.loads(text, object_pairs_hook=unique)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error})") from error
     return document

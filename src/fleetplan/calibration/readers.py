@@ -21,7 +21,7 @@ from fleetplan.calibration.reader_checks import (
     reached,
     size,
 )
-from fleetplan.errors import InputError
+from fleetplan.errors import InputError, read_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,7 @@ def read(path: Path) -> list[Run] | RequestLog:
     """
     if path.is_dir():
         path = path / "requests.jsonl"
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    text = read_text(path, "a benchmark result")
     if not text.strip():
         raise InputError(f"{path}: empty; a benchmark result is needed")
     if path.suffix in (".yaml", ".yml"):
@@ -305,7 +302,7 @@ def _request_log(documents: list[dict[str, Any]], path: Path) -> RequestLog:
     settings: dict[str, Any] = {}
     meta = path.with_name("meta.json")
     if meta.is_file():
-        document = json_object(meta.read_text(encoding="utf-8"), str(meta))
+        document = json_object(read_text(meta, "a JSON object"), str(meta))
         arguments = document.get("engine_kwargs", {})
         settings = {
             "model": document.get("model"),

@@ -81,3 +81,10 @@ def main() -> None:
         for line in error.lines:
             click.echo(line, err=True)
         sys.exit(2)
+    except (
+        OSError
+    ) as error:  # a file that cannot be read or written, and that no verb has told of in its own words
+        if error.filename is None:
+            raise
+        click.echo(f"{error.filename}: cannot be read or written ({error.strerror})", err=True)
+        sys.exit(2)

@@ -7,6 +7,26 @@ from typing import Any
 import click
 
 
+class _Seconds(click.ParamType):
+    """A time [s] that the engine's clock can hold beside a latency; inf only where it means never."""
+
+    name = "seconds"
+
+    def __init__(self, never: bool = False) -> None:
+        self.never = never
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from fleetplan.engine.files import LONGEST_S
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = float("nan")
+        if not (0 <= seconds <= LONGEST_S or (self.never and seconds == float("inf"))):
+            self.fail(f"is no time (got {value}), a number of seconds from 0 to {LONGEST_S:g} would be right")
+        return seconds
+
+
 @click.command()
 @click.option(
     "--requests",
@@ -35,15 +55,21 @@ import click
 @click.option("--seed", type=int, default=0, show_default=True, help="of the random routers")
 @click.option("--max-queued-requests", type=int, help="an arrival that finds this many waiting is rejected")
 @click.option("--max-queued-tokens", type=int, help="most prompt tokens that may wait at a replica")
-@click.option("--timeout-s", type=float, help="every request without a token after this long gives up")
+@click.option(
+    "--timeout-s", type=_Seconds(never=True), help="every request without a token after this long gives up"
+)
 @click.option("--concurrency", type=int, help="closed loop: this many users, each waiting for its answer")
 @click.option(
-    "--think-s", type=float, default=0.0, show_default=True, help="closed loop: pause before a user's next"
+    "--think-s",
+    type=_Seconds(),
+    default=0.0,
+    show_default=True,
+    help="closed loop: pause before a user's next",
 )
 @click.option(
-    "--start-up-s", type=float, default=0.0, show_default=True, help="replicas serve from this time on"
+    "--start-up-s", type=_Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
 )
-@click.option("--until-s", type=float, help="stop here; what runs then is unfinished")
+@click.option("--until-s", type=_Seconds(never=True), help="stop here; what runs then is unfinished")
 @click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
 @click.option("--out", type=click.Path(dir_okay=False), help="a row a request, to .csv or .parquet")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")

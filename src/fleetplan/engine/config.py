@@ -23,6 +23,10 @@ GRID_PER_S = float(1 << 32)
 """Arrivals that follow from a finish are kept to 2^-32 s, so that equal finishes give equal arrivals."""
 
 
+MOST = (1 << 40) - 1
+"""Largest count that may be set: sums of any of them stay far inside 64 bits."""
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """How each replica runs. Raises InputError where a value cannot be."""
@@ -49,10 +53,14 @@ class EngineConfig:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 faults.append(f"{name}: must be at least 1 (got {getattr(self, name)})")
+            elif getattr(self, name) > MOST:
+                faults.append(f"{name}: must be at most {MOST} (got {getattr(self, name)})")
         for name, least in (("kv_blocks", 1), ("max_queued_requests", 0), ("max_queued_tokens", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 faults.append(f"{name}: must be at least {least}, or None for no limit (got {value})")
+            elif value is not None and value > MOST:
+                faults.append(f"{name}: must be at most {MOST}, or None for no limit (got {value})")
         if faults:
             raise InputError(*faults)
 

@@ -19,6 +19,9 @@ from fleetplan.traffic.requests import Requests
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens")
 OPTIONAL = ("timeout_s", "session_id", "gap_s", "prefix_id", "class")
 MOST_FAULTS = 20
+LONGEST_S = 1e10
+"""Latest time [s] that is taken: beyond it a double no longer holds a microsecond, and latencies would be rounded away."""
+
 COLUMNS = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "preemptions", "replica", "outcome")
 
 
@@ -136,13 +139,20 @@ def _read_columns(path: Path, header: list[str], lines: Any) -> tuple[dict[str, 
 
 def _time(cell: str) -> float:
     value = float(cell)
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= LONGEST_S or "_" in cell:
         raise ValueError(cell)
     return value
 
 
+def _whole(cell: str) -> int:
+    """A whole number as files write it: Python would take 1_000 and digits of other scripts too."""
+    if not cell.isascii() or "_" in cell:
+        raise ValueError(cell)
+    return int(cell)
+
+
 def _tokens(cell: str) -> int:
-    value = int(cell)
+    value = _whole(cell)
     if not 1 <= value < 1 << 31:
         raise ValueError(cell)
     return value
@@ -157,16 +167,21 @@ def _gap(cell: str) -> float:
 
 
 def _identity(cell: str) -> int:
-    return -1 if not cell.strip() else int(cell)
+    if not cell.strip():
+        return -1
+    value = _whole(cell)
+    if not -1 <= value < 1 << 63:
+        raise ValueError(cell)
+    return value
 
 
 _PARSERS: dict[str, tuple[Any, str]] = {
-    "arrival_s": (_time, "a finite number of seconds from 0 on"),
-    "prompt_tokens": (_tokens, "a whole number from 1 on"),
-    "output_tokens": (_tokens, "a whole number from 1 on"),
-    "timeout_s": (_timeout, "a number of seconds from 0 on, or nothing for never"),
-    "session_id": (_identity, "a whole number, or nothing for none"),
-    "gap_s": (_gap, "a number of seconds from 0 on, or nothing where arrival_s is fixed"),
-    "prefix_id": (_identity, "a whole number, or nothing for none"),
+    "arrival_s": (_time, "a number of seconds from 0 to 1e10"),
+    "prompt_tokens": (_tokens, "a whole number from 1 to 2^31 − 1"),
+    "output_tokens": (_tokens, "a whole number from 1 to 2^31 − 1"),
+    "timeout_s": (_timeout, "a number of seconds from 0 to 1e10, or nothing for never"),
+    "session_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
+    "gap_s": (_gap, "a number of seconds from 0 to 1e10, or nothing where arrival_s is fixed"),
+    "prefix_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "class": (str, "a name"),
 }

@@ -22,6 +22,8 @@ from fleetplan.traffic.requests import Requests
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_SLOTS = 1 << 26
+"""Most sequences that all replicas together may run at once: what their state takes of memory stays under some GB."""
 MOST_SAMPLES = 100_000
 """Longest time series that a run keeps."""
 
@@ -50,6 +52,7 @@ def simulate(
     >>> [round(float(x), 6) for x in (run.first_token_s[0], run.finish_s[0])], run.steps
     ([0.007, 0.018], 3)
     """
+    _check_step(requests, steptime, config)
     _check(requests, config, replicas, router, closed_loop, outages)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
         raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
@@ -86,6 +89,11 @@ def _check(
         faults.append("router: least_kv compares blocks in use and needs kv_blocks (got no limit)")
     if replicas < 1:
         faults.append(f"replicas: must be at least 1 (got {replicas})")
+    elif replicas * min(config.max_num_seqs, max(len(requests), 1)) > MOST_SLOTS:
+        faults.append(
+            f"replicas: {replicas} replicas of as many as {min(config.max_num_seqs, len(requests))} sequences are more than "
+            f"{MOST_SLOTS} sequences at once, give fewer replicas or a lower max_num_seqs"
+        )
     if config.scheduler == "disaggregated":
         faults.append("scheduler: disaggregated is not simulated by simulate() yet; take one of the others")
     if len(requests) and requests.answers.max() > 1:
@@ -105,6 +113,25 @@ def _check(
     ]
     if faults:
         raise InputError(*faults)
+
+
+def _check_step(requests: Requests, steptime: StepTime, config: EngineConfig) -> None:
+    """No step may take less than no time, as it would with a δ below 0 that is larger than what n tokens cost."""
+    if not steptime.sequence_s + steptime.decode_s < 0:
+        return
+    most = max(min(config.max_num_seqs, len(requests)), 1)
+    # O, C and M are known to the longest of them, and linear beyond: their entries and the end of the line say all.
+    held = max(len(v) - 1 for v in (steptime.overhead_s, steptime.compute_s, steptime.memory_s))
+    open_ended = not math.isnan(steptime.overhead_slope_s)
+    tokens = np.unique(np.append(np.arange(1, held + 1), most if open_ended else held))
+    decoding = np.minimum(tokens, most)
+    seconds = steptime.step_s(tokens, decoding, decoding, 0, 0)
+    worst = int(np.argmin(seconds))
+    if seconds[worst] < -1e-12:
+        raise InputError(
+            f"steptime: a step of {tokens[worst]} tokens with {decoding[worst]} decoding sequences would take {seconds[worst]:.6g} s, "
+            f"delta (got {steptime.decode_s}) must leave every step 0 s or more"
+        )
 
 
 def _compiled(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetplan.errors import InputError, unknown_name
+from fleetplan.errors import InputError, read_text, unknown_name
 from fleetplan.physics.form import StepTime, affine, linear, table
 
 _AFFINE = ("t_fixed_s", "prefill_s_per_token", "decode_s_per_sequence")
@@ -37,6 +37,7 @@ _SCALARS = {
 }
 _VECTORS_REQUIRED = ("O", "C", "M", "c", "m", "sigma", "delta")
 _TABLE = ("tokens", "step_s")
+_LARGEST = 1e12
 
 
 def from_json(path: str | os.PathLike[str]) -> StepTime:
@@ -46,15 +47,10 @@ def from_json(path: str | os.PathLike[str]) -> StepTime:
     of unequal length. In `vectors`, entry 0 is the step of one token.
     """
     where = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{where}: cannot be read ({error.strerror}); a step-time model in JSON is needed"
-        ) from error
+    text = read_text(path, "a step-time model in JSON")
     try:
         document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{where}: not a JSON document ({error}); see docs/step-time.md for the form"
         ) from error
@@ -170,8 +166,10 @@ def _numbers(
     faults = []
     for key in keys:
         value = document[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            faults.append(f"{where}: {key}: a finite number of seconds is needed (got {value!r})")
+        if not _is_number(value):
+            faults.append(
+                f"{where}: {key}: a finite number of seconds, at most 1e12, is needed (got {_shown(value)})"
+            )
         elif value < 0 and key not in may_be_negative:
             faults.append(f"{where}: {key}: a time is 0 or above (got {value!r})")
     if faults:
@@ -186,16 +184,21 @@ def _list(document: dict[str, Any], key: str, where: str) -> np.ndarray:
             f"{where}: {key}: a list with at least one number is needed (got {type(value).__name__})"
         )
     for index, entry in enumerate(value):
-        if (
-            isinstance(entry, bool)
-            or not isinstance(entry, int | float)
-            or not math.isfinite(entry)
-            or entry < 0
-        ):
+        if not _is_number(entry) or entry < 0:
             raise InputError(
-                f"{where}: {key}[{index}]: a finite number, 0 or above, is needed (got {entry!r})"
+                f"{where}: {key}[{index}]: a finite number from 0 to 1e12 is needed (got {_shown(entry)})"
             )
     return np.asarray(value, dtype=np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that can be a time: finite, and small enough that sums of it are."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
