@@ -17,6 +17,13 @@ COUNTS = {  # folder: (parameters, active or None, KV bytes a token, state bytes
     "Qwen--Qwen3-VL-30B-A3B-Instruct": (30_532_122_624, None, 98_304, 0),
     "dbrx-ASSEMBLED": (131_596_523_520, None, 163_840, 0),
     "deepseek-ai--DeepSeek-V3": (671_026_419_200, 37_552_297_472, 70_272, 0),
+    # Shapes of every tensor are those of the checkpoint's index; published as 284B, 13B active without the embedding.
+    "deepseek-ai--DeepSeek-V4-Flash": (
+        284_332_240_471,
+        13_799_632_471,
+        43 * 1024 + 21 * (1024 + 132) / 4 + 20 * 1024 / 128,
+        21 * 2 * 4 * 8 * 2 * (512 + 128) + 20 * 2 * 4 * 128 * 512,
+    ),
     "google--gemma-4-26B-A4B": (25_233_141_790, None, 225_280, 0),
     "isim-deepseek-v2-lite": (15_706_484_224, None, 31_104, 0),
     "isim-llama-2-7b-hf": (6_738_415_616, None, 524_288, 0),
@@ -46,7 +53,6 @@ COUNTS = {  # folder: (parameters, active or None, KV bytes a token, state bytes
 }
 
 REFUSED = {
-    "deepseek-ai--DeepSeek-V4-Flash": "deepseek_v4 is not supported",
     "mlc-llava": "text_config.hidden_size: missing",
     "mlc-minicpm_2b": "minicpm is not supported",
     "mlc-rwkv5_3b": "rwkv5 is not supported",

@@ -4,6 +4,9 @@ import pytest
 
 from fleetplan import hf
 from fleetplan.errors import InputError
+from fleetplan.physics.kv import check_tensor_parallel, sequence_memory
+from fleetplan.physics.precision import scheme
+from fleetplan.physics.work import Layout, work
 
 
 def _config(family, d, layers, heads, kv, d_ff, vocabulary, **more):
@@ -138,6 +141,15 @@ SHAPES = {  # name: (config, published or exactly counted parameters, KV bytes a
         671.9e9,
         61 * (1152 + 132),
     ),
+    "deepseek-v4-pro": (
+        _config("deepseek_v4", 7168, 61, 128, 1, None, 129280, head_dim=512, q_lora_rank=1536, o_groups=16)
+        | {"o_lora_rank": 1024, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128}
+        | {"index_topk": 1024, "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 6}
+        | {"moe_intermediate_size": 3072, "num_hash_layers": 3, "hc_mult": 4, "num_nextn_predict_layers": 1}
+        | {"compress_ratios": [128, *[128, 4] * 30, 0]},
+        1_572_997_201_763,
+        61 * 1024 + 30 * (1024 + 132) / 4 + 31 * 1024 / 128,
+    ),
     "kimi-k2.5": (
         {"model_type": "kimi_k25"}
         | {
@@ -180,7 +192,56 @@ def test_windows_by_pattern():
     assert maverick.kv_bytes(32_768) == 4096 * (12 * 32_768 + 36 * 8192)
 
 
-@pytest.mark.parametrize("family", ["minimax_m3", "gemma3n", "deepseek_v4", "rwkv"])
+@pytest.mark.parametrize("family", ["minimax_m3", "gemma3n", "rwkv"])
 def test_families_that_could_not_be_checked_are_refused(family):
     with pytest.raises(InputError, match=f"{family} is not supported"):
         hf.architecture({"model_type": family}, "config.json")
+
+
+def test_compressed_attention_keeps_a_window_and_entries():
+    a = hf.architecture(SHAPES["deepseek-v4-pro"][0], "pro")
+    assert a.attention_layers == 61
+    assert a.windows == (128,)
+    long = 30 * (1024 + 132) / 4 + 31 * 1024 / 128
+    assert a.kv_bytes(2**20) == 61 * 1024 * 128 + long * 2**20
+    # The head count is dealt out over 8 ranks; the one KV head and the unfinished entries are on each.
+    one, eight = sequence_memory(a, 2.0), sequence_memory(a, 2.0, 8)
+    assert one == eight
+    assert one.state_bytes == 30 * 2 * 4 * 8 * 2 * (512 + 128) + 31 * 2 * 4 * 128 * 512
+    with pytest.raises(InputError, match="a divisor of the 16 output groups"):
+        check_tensor_parallel(a, 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"compress_ratios": [4]}, "compress_ratios: got 1 entries, one a layer is needed, 61"),
+        ({"compress_ratios": None}, "compress_ratios: got 0 entries"),
+        ({"num_key_value_heads": 2}, "num_key_value_heads: got 2, 1 is needed"),
+        ({"o_groups": 3}, "o_groups: got 3, a divisor of the 128 heads"),
+        ({"quantization_config": {"quant_method": "fp8"}, "expert_dtype": "fp6"}, "expert_dtype: got 'fp6'"),
+    ],
+)
+def test_compressed_attention_of_another_shape_is_refused(change, says):
+    with pytest.raises(InputError, match=says):
+        hf.architecture(SHAPES["deepseek-v4-pro"][0] | change, "pro")
+
+
+@pytest.mark.parametrize(("experts", "bits"), [("fp4", 4.25), ("fp8", 8.0)])
+def test_experts_may_be_stored_narrower_than_the_rest(experts, bits):
+    stored = {"quantization_config": {"quant_method": "fp8"}, "expert_dtype": experts}
+    a = hf.architecture(SHAPES["deepseek-v4-pro"][0] | stored, "pro")
+    found = scheme("stored", a)
+    assert (found.bits_of("expert"), found.bits_of("attention"), found.bits_of("indexer")) == (bits, 8, 16)
+
+
+def test_a_step_of_compressed_attention_reads_window_choice_and_entries():
+    a = hf.architecture(SHAPES["deepseek-v4-pro"][0], "pro")
+    found = work(a, Layout(), lambda group: 2.0, lambda group: "bf16", 2.0)
+    assert found.window_tokens == 1024 * 4
+    assert found.kv_bytes_per_token == 30 * 132 / 4 + 31 * 1024 / 128
+    assert found.window_kv_bytes_per_token == 30 * 1024 / 4
+    unfinished = 30 * (2 * 4 * 8 * 2 * 640) / 4 + 31 * (2 * 4 * 128 * 512) / 128
+    assert found.state_bytes_per_sequence == 61 * 128 * 1024 + unfinished
+    assert found.flop_per_pair == 30 * 2 * 64 * 128 / 4 + 31 * 4 * 128 * 512 / 128
+    assert found.window_flop_per_pair == 4 * 128 * 512 * (61 * 128 / 4096 + 30 / 4)

@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from fleetplan.catalog import Model
-    from fleetplan.physics.architecture import Architecture
+    from fleetplan.physics.architecture import Architecture, Mixer
 
 LENGTHS = (1024, 8192, 32768, 131072)
 
@@ -84,25 +84,33 @@ def lines(model: Model) -> Iterable[str]:
 
 
 def _kv_lines(a: Architecture) -> Iterable[tuple[str, ...]]:
-    from fleetplan.physics.architecture import FullAttention, LatentAttention
-
     counts: dict[tuple[str, str, float], int] = {}
     for group in a.layers:
-        mixer = group.mixer
-        if isinstance(mixer, FullAttention) and mixer.cached:
-            what = "full attention" if mixer.window is None else f"window of {mixer.window:,} tokens"
-            how = f"{mixer.n_kv_heads} × ({mixer.head_dim} + {mixer.v_dim}) × 2"
-        elif isinstance(mixer, LatentAttention):
-            what = "latent attention, on every GPU"
-            how = f"({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim}) × 2"
-            if mixer.indexer_bytes_per_token:
-                how += f" + {mixer.indexer_bytes_per_token} index"
-        else:
-            continue
-        each = 2.0 * mixer.kv_elements_per_token + mixer.indexer_bytes_per_token
-        counts[what, how, each] = counts.get((what, how, each), 0) + group.count
+        for kept in _kept(group.mixer):
+            counts[kept] = counts.get(kept, 0) + group.count
     for (what, how, each), count in counts.items():
         yield (what, f"{count}", how, *_sizes(count * each))
+
+
+def _kept(mixer: Mixer) -> Iterable[tuple[str, str, float]]:
+    """What a layer keeps of a token: in words, as a product, in bytes."""
+    from fleetplan.physics.architecture import CompressedAttention, FullAttention, LatentAttention
+
+    sizes = [size for _, size in mixer.cache(2.0)]
+    if isinstance(mixer, FullAttention) and mixer.cached:
+        what = "full attention" if mixer.window is None else f"window of {mixer.window:,} tokens"
+        yield what, f"{mixer.n_kv_heads} × ({mixer.head_dim} + {mixer.v_dim}) × 2", sizes[0]
+    elif isinstance(mixer, LatentAttention):
+        how = f"({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim}) × 2"
+        if mixer.indexer_bytes_per_token:
+            how += f" + {mixer.indexer_bytes_per_token} index"
+        yield "latent attention, on every GPU", how, sizes[0]
+    elif isinstance(mixer, CompressedAttention):
+        yield f"window of {mixer.window:,} tokens, on every GPU", f"{mixer.head_dim} × 2", sizes[0]
+        if mixer.ratio:
+            index = f" + {mixer.indexer.entry_bytes} index" if mixer.indexer else ""
+            how = f"({mixer.head_dim} × 2{index}) / {mixer.ratio}"
+            yield f"an entry for {mixer.ratio} tokens, on every GPU", how, sizes[1]
 
 
 def _sizes(size: float) -> tuple[str, str]:

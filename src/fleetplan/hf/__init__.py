@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleetplan.errors import InputError, near_names
-from fleetplan.hf.families import gemma4, gpt_like, hybrid, latent, llama_like, mixture
+from fleetplan.errors import InputError, near_names, read_text
+from fleetplan.hf.families import compressed, gemma4, gpt_like, hybrid, latent, llama_like, mixture
 from fleetplan.hf.quantised import stored
 from fleetplan.hf.reader import Config
 from fleetplan.physics.architecture import Architecture
@@ -26,6 +26,7 @@ FAMILIES: dict[str, Reader] = {
     "deepseek_v2": latent.deepseek_v2,
     "deepseek_v3": latent.deepseek_v3,
     "deepseek_v32": latent.deepseek_v32,
+    "deepseek_v4": compressed.deepseek_v4,
     "falcon": gpt_like.falcon,
     "gemma": llama_like.gemma,
     "gemma2": llama_like.gemma2,
@@ -94,7 +95,6 @@ NESTED = {
 """Families whose language model is the text_config; its model_type where it says none."""
 
 REFUSED = {
-    "deepseek_v4": "compressed attention with its own caches and multi-stream residuals: its counts could not be checked",
     "gemma3n_text": "per-layer embeddings and shared KV layers are not modelled",
     "gemma3n": "per-layer embeddings and shared KV layers are not modelled",
     "minicpm": "its published weights are tied while its config.json says that they are not",
@@ -116,10 +116,9 @@ def read_config(path: Path) -> Architecture:
 def load_json(path: Path) -> dict[str, Any]:
     """The object in a config.json; InputError where there is no file, no JSON or no object."""
     file = path / "config.json" if path.is_dir() else path
+    text = read_text(file, "a config.json")
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}), a config.json is needed") from None
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not JSON ({error}), a config.json is needed") from None
     if not isinstance(values, dict):
@@ -127,9 +126,9 @@ def load_json(path: Path) -> dict[str, Any]:
     beside = file.parent / QUANTISED_OTHERS[0]
     if "quantization_config" not in values and beside.is_file():
         try:
-            more = json.loads(beside.read_text(encoding="utf-8"))["quantization"]
+            more = json.loads(read_text(beside, "a JSON object"))["quantization"]
             values["quantization_config"] = {"quant_method": "modelopt", **more}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{beside}: an object with `quantization` is needed") from None
     return values
 

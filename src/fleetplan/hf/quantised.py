@@ -36,6 +36,12 @@ def stored(values: Mapping[str, Any], where: str, layers: int) -> tuple[str | No
     kept = [
         group for group, modules in MODULES.items() if any(_all_layers(patterns, m, layers) for m in modules)
     ]
+    if values.get("model_type") == "deepseek_v4" and name == "fp8":
+        # Engines take fp4 where the key is absent: the first checkpoints came without it.
+        experts = values.get("expert_dtype", "fp4")
+        if experts not in ("fp4", "fp8"):
+            raise InputError(f"{where}: expert_dtype: got {experts!r}, fp4 or fp8 is needed")
+        name = "fp8-mxfp4-experts" if experts == "fp4" else name
     if name == "mxfp4":
         # gpt-oss stores its experts in it, nothing else.
         kept = [group for group in MODULES if group != "expert"]

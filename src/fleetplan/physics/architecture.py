@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fleetplan.physics.compressed import CompressedAttention, CompressedIndexer
 from fleetplan.physics.layers import (
     DenseFfn,
     Ffn,
@@ -22,12 +23,13 @@ from fleetplan.physics.layers import (
     NoFfn,
     NoMixer,
     StateMixer,
-    Tensor,
-    vector,
 )
+from fleetplan.physics.tensor import Tensor, vector
 
 __all__ = [
     "Architecture",
+    "CompressedAttention",
+    "CompressedIndexer",
     "DenseFfn",
     "Ffn",
     "FullAttention",
@@ -78,7 +80,8 @@ class Architecture:
     @property
     def attention_layers(self) -> int:
         """Layers that compute attention."""
-        return sum(g.count for g in self.layers if isinstance(g.mixer, (FullAttention, LatentAttention)))
+        kinds = (FullAttention, LatentAttention, CompressedAttention)
+        return sum(g.count for g in self.layers if isinstance(g.mixer, kinds))
 
     @property
     def is_moe(self) -> bool:
@@ -139,10 +142,9 @@ class Architecture:
     def kv_bytes(self, tokens: int, dtype_bytes: float = 2.0) -> float:
         """KV cache of one sequence of `tokens` tokens on one GPU of no parallelism [bytes]: Σ over layers, windows honoured."""
         return sum(
-            group.count
-            * (group.mixer.kv_elements_per_token * dtype_bytes + group.mixer.indexer_bytes_per_token)
-            * (tokens if group.mixer.window is None else min(tokens, group.mixer.window))
+            group.count * rate * (tokens if window is None else min(tokens, window))
             for group in self.layers
+            for window, rate in group.mixer.cache(dtype_bytes)
         )
 
     @property

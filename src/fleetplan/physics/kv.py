@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetplan.errors import InputError
-from fleetplan.physics.architecture import Architecture, FullAttention, LayerGroup
+from fleetplan.physics.architecture import Architecture, CompressedAttention, FullAttention, LayerGroup
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,18 @@ class SequenceMemory:
 def sequence_memory(
     architecture: Architecture, dtype_bytes: float, tensor_parallel: int = 1
 ) -> SequenceMemory:
-    """Per GPU: n_kv heads split t ways and replicated past n_kv; MLA's latent on every GPU; state split with its heads."""
+    """Per GPU: n_kv heads split t ways and replicated past n_kv; MLA's latent on every GPU; state split with its heads.
+
+    A compressor's state, like the one KV head that it feeds, is on every GPU.
+    """
     rates: dict[int | None, float] = {}
     state = 0.0
     for group in architecture.layers:
-        mixer = group.mixer
-        rate = mixer.kv_elements_per_token * dtype_bytes * kv_share(group, tensor_parallel)
-        rate += mixer.indexer_bytes_per_token
-        if rate:
-            rates[mixer.window] = rates.get(mixer.window, 0.0) + rate * group.count
-        state += group.count * mixer.state_bytes / tensor_parallel
+        share = kv_share(group, tensor_parallel)
+        for window, rate in group.mixer.cache(dtype_bytes):
+            rates[window] = rates.get(window, 0.0) + rate * share * group.count
+        ranks = 1 if isinstance(group.mixer, CompressedAttention) else tensor_parallel
+        state += group.count * group.mixer.state_bytes / ranks
     return SequenceMemory(
         tuple(sorted(rates.items(), key=lambda item: (item[0] is not None, item[0] or 0))), state
     )
@@ -106,7 +108,10 @@ def _uneven(layers: Iterable[LayerGroup], t: int) -> Iterable[str]:
     for group in layers:
         n_heads = getattr(group.mixer, "n_heads", t)
         n_kv = getattr(group.mixer, "n_kv_heads", t)
+        o_groups = getattr(group.mixer, "o_groups", t)
         if n_heads % t:
             yield f"got {t}, a divisor of the {n_heads} query heads is needed"
+        elif o_groups % t:
+            yield f"got {t}, a divisor of the {o_groups} output groups is needed"
         elif n_kv % t and t % n_kv:
             yield f"got {t}, a divisor or a multiple of the {n_kv} KV heads is needed"

@@ -1,69 +1,13 @@
-"""The parts of a layer: each knows its tensors and what one token keeps in the cache.
-
-A vector of parameters (norm, bias, sink) is a tensor with a shape of one number.
-"""
+"""The parts of a layer: each knows its tensors and what one token keeps in the cache."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-Shard = Literal["tensor", "kv_heads", "expert", "replicated"]
-"""How a tensor is divided: over the tensor-parallel group, by KV heads (replicated past n_kv), by experts, or not at all."""
-
-Group = Literal[
-    "embedding",
-    "head",
-    "attention",
-    "mixer",
-    "ffn",
-    "expert",
-    "shared_expert",
-    "router",
-    "norm",
-    "bias",
-    "indexer",
-    "vision",
-]
-"""What a precision scheme decides by."""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """`count` stored copies of one tensor, of which one token uses `active_count` and multiplies by `multiplied`."""
-
-    name: str
-    group: Group
-    shape: tuple[int, ...]
-    """(in, out) of a matrix, (n,) of a vector, [parameters]."""
-    count: int
-    shard: Shard
-    active_count: int
-    multiplied: int
-    """Copies that a token is multiplied by: 0 for embeddings and vectors, 1 for a tied head that is stored 0 times."""
-
-    @property
-    def size(self) -> int:
-        """Parameters of one copy."""
-        return math.prod(self.shape)
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of all copies."""
-        return self.size * self.count
-
-    @property
-    def parameters_active(self) -> int:
-        """Parameters that one token uses."""
-        return self.size * self.active_count
-
-    @property
-    def flop_per_token(self) -> int:
-        """2·in·out for each copy that a token is multiplied by [FLOP]."""
-        return 2 * self.size * self.multiplied
+from fleetplan.physics.compressed import CompressedAttention
+from fleetplan.physics.tensor import Group, Tensor, matrix, vector
 
 
 @dataclass(frozen=True)
@@ -101,9 +45,9 @@ class FullAttention:
         """Cached numbers a token: n_kv·(d_k + d_v)."""
         return self.n_kv_heads * (self.head_dim + self.v_dim) if self.cached else 0
 
-    @property
-    def indexer_bytes_per_token(self) -> int:
-        return 0
+    def cache(self, dtype_bytes: float) -> tuple[tuple[int | None, float], ...]:
+        """(window, bytes a token) of what one sequence keeps; window None: of every token."""
+        return ((self.window, self.kv_elements_per_token * dtype_bytes),) if self.cached else ()
 
     @property
     def state_bytes(self) -> int:
@@ -172,6 +116,10 @@ class LatentAttention:
     def indexer_bytes_per_token(self) -> int:
         return self.indexer.cache_bytes_per_token if self.indexer else 0
 
+    def cache(self, dtype_bytes: float) -> tuple[tuple[int | None, float], ...]:
+        """As in `FullAttention`; the indexer's keys are as stored, whatever the KV dtype."""
+        return ((self.window, self.kv_elements_per_token * dtype_bytes + self.indexer_bytes_per_token),)
+
     @property
     def state_bytes(self) -> int:
         return 0
@@ -230,13 +178,9 @@ class StateMixer:
     window: int | None = None
     cached: bool = False
 
-    @property
-    def kv_elements_per_token(self) -> int:
-        return 0
-
-    @property
-    def indexer_bytes_per_token(self) -> int:
-        return 0
+    def cache(self, dtype_bytes: float) -> tuple[tuple[int | None, float], ...]:
+        """Nothing: no token is kept."""
+        return ()
 
     @property
     def flop_per_pair(self) -> int:
@@ -258,13 +202,9 @@ class NoMixer:
     window: int | None = None
     cached: bool = False
 
-    @property
-    def kv_elements_per_token(self) -> int:
-        return 0
-
-    @property
-    def indexer_bytes_per_token(self) -> int:
-        return 0
+    def cache(self, dtype_bytes: float) -> tuple[tuple[int | None, float], ...]:
+        """Nothing: no token is kept."""
+        return ()
 
     @property
     def state_bytes(self) -> int:
@@ -347,7 +287,7 @@ class NoFfn:
         return ()
 
 
-Mixer = FullAttention | LatentAttention | StateMixer | NoMixer
+Mixer = FullAttention | LatentAttention | CompressedAttention | StateMixer | NoMixer
 Ffn = DenseFfn | MoeFfn | NoFfn
 
 
@@ -370,14 +310,6 @@ class LayerGroup:
         yield from self.extra
         if self.norm_parameters:
             yield vector("norms", "norm", self.norm_parameters)
-
-
-def matrix(name: str, group: Group, inputs: int, outputs: int, shard: Shard = "tensor") -> Tensor:
-    return Tensor(name, group, (inputs, outputs), 1, shard, 1, 1)
-
-
-def vector(name: str, group: Group, size: int, shard: Shard = "replicated") -> Tensor:
-    return Tensor(name, group, (size,), 1, shard, 1, 0)
 
 
 def _mlp(name: str, d: int, d_ff: int, gated: bool, group: Group = "ffn") -> Iterable[Tensor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fleetplan.catalog import Compute, Gpu
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture, Tensor
-from fleetplan.physics.layers import Group
+from fleetplan.physics.tensor import Group
 
 QUANTISED: frozenset[Group] = frozenset({"attention", "mixer", "ffn", "expert", "shared_expert"})
 EVERYTHING: frozenset[Group] = QUANTISED | {
@@ -39,10 +39,14 @@ class Scheme:
     quantised: frozenset[Group]
     """Groups of tensors stored at `bits`; the rest is bf16."""
     description: str
+    apart: tuple[tuple[Group, float], ...] = ()
+    """Groups that are stored at bits of their own."""
 
     def bits_of(self, group: Group) -> float:
         """Bits of one weight of a tensor group."""
-        return self.bits if group in self.quantised else BF16_BITS
+        if group not in self.quantised:
+            return BF16_BITS
+        return dict(self.apart).get(group, self.bits)
 
     def bytes_of(self, tensor: Tensor) -> float:
         """Bytes of every stored copy of a tensor."""
@@ -50,9 +54,14 @@ class Scheme:
 
 
 def _scheme(
-    name: str, bits: float, compute: Compute, text: str, groups: frozenset[Group] = QUANTISED
+    name: str,
+    bits: float,
+    compute: Compute,
+    text: str,
+    groups: frozenset[Group] = QUANTISED,
+    apart: tuple[tuple[Group, float], ...] = (),
 ) -> Scheme:
-    return Scheme(name, bits, compute, groups, text)
+    return Scheme(name, bits, compute, groups, text, apart)
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -69,6 +78,13 @@ SCHEMES: dict[str, Scheme] = {
         _scheme("w4a8", 4.125, "fp8", "4-bit integer weights, products in fp8"),
         _scheme("nvfp4", 4.5, "fp4", "4-bit floats, one fp8 scale a group of 16"),
         _scheme("mxfp4", 4.25, "bf16", "4-bit floats, one 8-bit exponent a group of 32; products in bf16"),
+        _scheme(
+            "fp8-mxfp4-experts",
+            8,
+            "fp8",
+            "fp8, but for experts in 4-bit floats with one 8-bit exponent a group of 32",
+            apart=(("expert", 4.25),),
+        ),
         _scheme("fp8-all", 8, "fp8", "textbook: one byte for every parameter", EVERYTHING),
         _scheme("int8-all", 8, "bf16", "textbook: one byte for every parameter", EVERYTHING),
     )

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture, MoeFfn
 from fleetplan.physics.kv import check_tensor_parallel, kv_share
-from fleetplan.physics.layers import Ffn, LayerGroup, Tensor
+from fleetplan.physics.layers import Ffn, LayerGroup
 from fleetplan.physics.precision import Scheme, scheme
+from fleetplan.physics.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fleetplan.physics.architecture import (
     Architecture,
+    CompressedAttention,
     FullAttention,
     LatentAttention,
     MoeFfn,
@@ -17,7 +18,7 @@ from fleetplan.physics.architecture import (
     Tensor,
 )
 from fleetplan.physics.form import Floats
-from fleetplan.physics.layers import Group
+from fleetplan.physics.tensor import Group
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ def work(
         for g in architecture.layers
         if isinstance(g.mixer, LatentAttention) and g.mixer.indexer and g.mixer.indexer.tokens
     ]
+    windows += [
+        g.mixer.indexer.entries * g.mixer.ratio
+        for g in architecture.layers
+        if isinstance(g.mixer, CompressedAttention) and g.mixer.indexer
+    ]
     # One window for all layers that have one: the widest, so that no layer is charged less than it reads.
     window = max(windows) if windows else 0
     for group in architecture.layers:
@@ -154,6 +160,24 @@ def work(
                 )
             else:
                 kv, decode, pair = kv + count * read, decode + count * absorbed, pair + count * plain
+        elif isinstance(mixer, CompressedAttention):
+            attention_layers += count
+            entry, flop = mixer.head_dim * kv_dtype_bytes / dp, mixer.flop_per_pair / t / dp
+            # A full window is read in every step whatever the context: as a state is. Its pairs are spread over the common window.
+            state += count * mixer.window * entry
+            near = count * flop * mixer.window / window
+            decode_w, pair_w = decode_w + near, pair_w + near
+            if mixer.ratio:
+                state += count * mixer.state_bytes / mixer.ratio / dp
+                read, each = count * entry / mixer.ratio, count * flop / mixer.ratio
+                if mixer.indexer:
+                    chooser = mixer.indexer
+                    kv += count * chooser.entry_bytes / mixer.ratio / dp
+                    score = count * 2 * chooser.n_heads * chooser.head_dim / mixer.ratio / dp
+                    decode, pair = decode + score, pair + score
+                    kv_w, decode_w, pair_w = kv_w + read, decode_w + each, pair_w + each
+                else:
+                    kv, decode, pair = kv + read, decode + each, pair + each
         elif isinstance(mixer, StateMixer):
             state += count * mixer.state_bytes / t / dp
         all_reduces += count * ((not isinstance(mixer, NoMixer)) + 1)
