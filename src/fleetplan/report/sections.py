@@ -305,6 +305,6 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
 # Tables that the other sections show.
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
-    "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads",
+    "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals",
     "saturation", "goodput", "speculation_choices",
 )  # fmt: skip

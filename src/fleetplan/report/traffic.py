@@ -60,8 +60,22 @@ def traffic(store: Store, scenario: str) -> Section:
         "traffic",
         title,
         "What the plan was made for: rate, burstiness and lengths as simulated.",
-        [_transposed(rows, scenario)],
+        [*_rates(store, scenario), _transposed(rows, scenario)],
     )
+
+
+def _rates(store: Store, scenario: str) -> list[Block]:
+    rows = store.table("arrivals", scenario, order="class, time_s")
+    if not rows:
+        return []
+    points = [{"x": row["time_s"], "y": row["mean_requests_per_s"], "series": row["class"]} for row in rows]
+    chart = charts.lines(points, "time from the start (s)", "requests per second", "class")
+    most = max(rows, key=lambda row: row["mean_requests_per_s"])
+    words = (
+        f"Requests per second through one replication; most, {most['mean_requests_per_s']:.3g}, "
+        f"at {units.seconds(most['time_s'])} (class {most['class']})."
+    )
+    return [Figure("arrivals", "Arrivals over time", chart, words)]
 
 
 def assumptions(store: Store, scenario: str) -> Section:

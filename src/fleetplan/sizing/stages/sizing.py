@@ -17,6 +17,7 @@ from fleetplan.sizing.nearest import nearest_change
 from fleetplan.sizing.stages.fleet import fleet_rows
 from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
+from fleetplan.traffic.patterns import dispersion, prefix_hit_share
 from fleetplan.traffic.requests import Requests
 
 TIMES = 200
@@ -33,6 +34,7 @@ def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Ro
         "scenarios": [_scenario(decision)],
         "settings": list(_settings(subject)),
         "workloads": list(_workloads(subject)),
+        "arrivals": list(_arrivals(subject)),
         "decisions": [_decision(decision, found)],
         "evidence": list(_evidence(decision)),
         "plans": _plans(decision),
@@ -93,9 +95,24 @@ def _workloads(subject: Plan) -> Iterable[Row]:
                 yield _facts(name, mix.take(rows), duration)
 
 
+def _arrivals(subject: Plan) -> Iterable[Row]:
+    mix, duration = subject.traffic.requests(), subject.traffic.duration_s
+    edges = np.linspace(0.0, duration, TIMES + 1)
+    for index, name in enumerate(mix.classes):
+        counts, _ = np.histogram(mix.arrival_s[mix.class_index == index], edges)
+        for middle, count in zip((edges[:-1] + edges[1:]) / 2, counts, strict=True):
+            yield {
+                "class": name,
+                "time_s": float(middle),
+                "mean_requests_per_s": float(count / (edges[1] - edges[0])),
+            }
+
+
 def _facts(name: str, requests: Requests, duration_s: float) -> Row:
     gaps = np.diff(requests.arrival_s)
     minutes = np.bincount((requests.arrival_s // 60).astype(np.int64))
+    seconds = np.bincount(requests.arrival_s.astype(np.int64), minlength=int(duration_s))
+    spread = dispersion(seconds, (1.0, 10.0, 60.0))
     prompt, output = requests.prompt_tokens, requests.output_tokens
     varied = prompt.std() > 0 and output.std() > 0
     quantiles = {
@@ -107,6 +124,11 @@ def _facts(name: str, requests: Requests, duration_s: float) -> Row:
         "class": name,
         "mean_requests_per_s": len(requests) / duration_s,
         "peak_minute_requests_per_s": float(minutes.max()) / min(60.0, duration_s),
+        "peak_second_requests_per_s": float(seconds.max()),
+        "dispersion_1s": spread.get(1.0),
+        "dispersion_10s": spread.get(10.0),
+        "dispersion_60s": spread.get(60.0),
+        "prefix_hit_share": prefix_hit_share(requests.block_offsets, requests.block_hashes),
         "interarrival_cv": float(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None,
         "prompt_mean_tokens": float(prompt.mean()),
         "output_mean_tokens": float(output.mean()),

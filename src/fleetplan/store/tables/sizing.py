@@ -69,6 +69,15 @@ WORKLOADS = Table(
         text("class", "class of requests; * for all"),
         number("mean_requests_per_s", "mean rate of requests", "request/s"),
         number("peak_minute_requests_per_s", "rate of the fullest minute", "request/s"),
+        number("peak_second_requests_per_s", "requests of the fullest second", "request/s"),
+        number("dispersion_1s", "variance over mean of the counts in seconds; 1: Poisson", nullable=True),
+        number("dispersion_10s", "the same in bins of 10 s", nullable=True),
+        number("dispersion_60s", "the same in minutes", nullable=True),
+        number(
+            "prefix_hit_share",
+            "share of the prompts' hashed blocks that an infinite cache holds already; null: no hashes are known",
+            nullable=True,
+        ),
         number("interarrival_cv", "coefficient of variation of the gaps between arrivals", nullable=True),
         number("prompt_mean_tokens", "mean prompt length", "token"),
         number("prompt_p50_tokens", "median prompt length", "token"),
@@ -83,6 +92,19 @@ WORKLOADS = Table(
         number("simulated_s", "simulated time of one replication", "s"),
     ),
     ("scenario", "class"),
+)
+
+ARRIVALS = Table(
+    "arrivals",
+    "sizing",
+    "Requests per second through one replication of the traffic, by class",
+    (
+        SCENARIO,
+        text("class", "class of requests"),
+        number("time_s", "middle of the interval, from the start of the simulation", "s"),
+        number("mean_requests_per_s", "rate in the interval", "request/s"),
+    ),
+    ("scenario", "class", "time_s"),
 )
 
 DECISIONS = Table(
@@ -255,4 +277,15 @@ UNCERTAINTY = Table(
     ("scenario", "replicas"),
 )
 
-TABLES = (SCENARIOS, SETTINGS, WORKLOADS, DECISIONS, EVIDENCE, PLANS, TIMESERIES, LEVERS, UNCERTAINTY)
+TABLES = (
+    SCENARIOS,
+    SETTINGS,
+    WORKLOADS,
+    ARRIVALS,
+    DECISIONS,
+    EVIDENCE,
+    PLANS,
+    TIMESERIES,
+    LEVERS,
+    UNCERTAINTY,
+)
