@@ -84,7 +84,7 @@ def test_the_saturated_rate_of_a_job_is_that_of_the_whole_job() -> None:
 
 
 def test_a_job_beside_chat_takes_more_and_chat_keeps_its_promise() -> None:
-    alone, both = decided(CHAT), decided(CHAT, {**JOB, "priority": 1})
+    alone, both = decided(CHAT), decided(CHAT, JOB)
     job = decided(JOB)
     counts = []
     for decision in (alone, job, both):
