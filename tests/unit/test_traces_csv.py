@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,32 @@ def test_vidur_without_arrivals_and_own_column_names(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused_with_near_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="near names: azure-2023"):
         read(_written(tmp_path, HEADER), "azure2023")
+
+
+def test_a_date_that_the_clock_does_not_hold_is_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(HEADER + "0001-01-01 00:00:00,1,1\n2023-11-16 18:15:46,1,1\n9999-12-31 23:59:59,1,1\n")
+    trace = read(path)
+    assert trace.dropped == {"time_unreadable": 2}
+    assert trace.line.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("x.csv.gz", HEADER.encode(), "is no whole gzip file"),
+        ("x.csv.gz", gzip.compress(HEADER.encode() * 100)[:40], "is no whole gzip file"),
+        (
+            "x.csv",
+            b"arrival_s,prompt_tokens,output_tokens\n0,1,1\n1e300,1,1\n",
+            ":3: is 1e+300 s after the first",
+        ),
+        ("x.csv", b"a" * 200_000 + b"\n1\n", ":1: is no header"),
+    ],
+)
+def test_a_file_that_cannot_be_a_trace_is_refused(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert f"{path}{told if told[0] == ':' else ': ' + told}" in str(error.value)

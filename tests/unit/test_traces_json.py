@@ -225,3 +225,40 @@ def test_a_parquet_without_the_columns_is_refused(tmp_path: Path) -> None:
     duckdb.execute(f"COPY (SELECT 1.5 AS prompt_tokens) TO '{tmp_path}/x.parquet'")
     with pytest.raises(InputError, match=r"'output_tokens' is missing .*\n.*must be of whole numbers"):
         read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ('{"arrival_s": 1e400, "prompt_tokens": 1, "output_tokens": 1}', "time_unreadable"),
+        ('{"arrival_s": 1' + "0" * 400 + ', "prompt_tokens": 1, "output_tokens": 1}', "time_unreadable"),
+        ('{"arrival_s": [], "prompt_tokens": 1, "output_tokens": 1}', "time_unreadable"),
+        ('{"arrival_s": "2024-05-01T10:00:00", "prompt_tokens": 1, "output_tokens": 1}', "time_unreadable"),
+        ('{"arrival_s": 1, "prompt_tokens": 1e400, "output_tokens": 1}', "prompt_tokens_not_whole"),
+        (
+            '{"arrival_s": 1, "prompt_tokens": 1' + "0" * 30 + ', "output_tokens": 1}',
+            "prompt_tokens_not_whole",
+        ),
+        ("[" * 100_000, "unreadable_line"),
+    ],
+)
+def test_a_record_with_what_is_no_time_or_length_is_dropped_and_counted(
+    tmp_path: Path, record: str, reason: str
+) -> None:
+    good = '{{"arrival_s": {}, "prompt_tokens": 5, "output_tokens": 5}}\n'
+    path = tmp_path / "x.jsonl"
+    path.write_text(good.format(0) + record + "\n" + good.format(2))
+    trace = read(path)
+    assert trace.dropped == {reason: 1}
+    assert trace.line.tolist() == [1, 3]
+
+
+def test_ids_that_64_bits_do_not_hold_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(
+        f'{{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, {2**70}]}}\n'
+        '{"timestamp": 10, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
+    )
+    trace = read(path)
+    assert trace.block_hashes is not None
+    assert trace.block_hashes.tolist() == [1, 2]

@@ -81,10 +81,19 @@ def main() -> None:
         for line in error.lines:
             click.echo(line, err=True)
         sys.exit(2)
-    except (
-        OSError
-    ) as error:  # a file that cannot be read or written, and that no verb has told of in its own words
-        if error.filename is None:
+    except Exception as error:
+        told = _of_files(error)
+        if told is None:
             raise
-        click.echo(f"{error.filename}: cannot be read or written ({error.strerror})", err=True)
+        click.echo(told, err=True)
         sys.exit(2)
+
+
+def _of_files(error: Exception) -> str | None:
+    """The line for a file that cannot be read or written, where no verb has told of it in its own words."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: cannot be read or written ({error.strerror})"
+    duckdb = sys.modules.get("duckdb")  # only when a verb has used it
+    if duckdb is not None and isinstance(error, duckdb.IOException):
+        return f"a file cannot be read or written ({str(error).splitlines()[0]})"
+    return None

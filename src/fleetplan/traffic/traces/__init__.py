@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,19 @@ def read(
         raise InputError(f"{path}: no such file, a trace file would be right")
     if format == "parquet" or (format is None and path.suffix == ".parquet"):
         return plain.read_parquet(path)
+    try:
+        return _read(path, format, time_unit, columns, block_tokens)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path}: is no whole gzip file (got: {error}), unpack or fetch it again") from error
+
+
+def _read(
+    path: Path,
+    format: str | None,
+    time_unit: str | None,
+    columns: Mapping[str, str] | None,
+    block_tokens: int | None,
+) -> Trace:
     header = csv_rows.read_header(path)
     if header is None:
         raise InputError(f"{path}: the file is empty (got 0 rows), a trace needs at least one request")

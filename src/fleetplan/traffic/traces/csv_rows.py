@@ -35,7 +35,12 @@ def read_header(path: Path) -> Header | None:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", "replace").strip("\r\n")
             if text.strip():
                 delimiter = max(",;\t", key=text.count)
-                cells = tuple(cell.strip() for cell in next(csv.reader([text], delimiter=delimiter)))
+                try:
+                    cells = tuple(cell.strip() for cell in next(csv.reader([text], delimiter=delimiter)))
+                except csv.Error as error:
+                    raise InputError(
+                        f"{path}:{number}: is no header ({error}), a line of column names would be right"
+                    ) from error
                 return Header(number, text.strip(), cells, delimiter)
     return None
 
@@ -65,7 +70,7 @@ def read_rows(path: Path, header: Header, columns: Mapping[str, int], unit: str 
         if not quoted and con.execute("SELECT count(*) FROM parsed WHERE quote").fetchall()[0][0]:
             _parse(con, path, header, columns, unit, True)
         return _collect(con, columns, unit)
-    except duckdb.InvalidInputException as error:
+    except duckdb.Error as error:
         what = str(error).splitlines()[0]
         raise InputError(
             f"{path}: not readable as text (got: {what}), a UTF-8 file would be right"
@@ -145,7 +150,8 @@ def _time_sql(unit: str | None) -> str:
         return "NULL::DOUBLE"
     if unit != "datetime":
         return "CASE WHEN isfinite(TRY_CAST(time_text AS DOUBLE)) THEN TRY_CAST(time_text AS DOUBLE) END"
-    shape = r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z| ?[+-]\d{2}:?\d{2})?"
+    # The years that nanoseconds since 1970 in 64 bits hold.
+    shape = r"(1[7-9]|2[01])\d{2}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z| ?[+-]\d{2}:?\d{2})?"
     whole = "CASE WHEN time_text[17] = ':' THEN time_text[:19] ELSE time_text[:16] || ':00' END"
     digits = "rtrim(time_text[21:length(time_text) - length(zone)], ' Z')"
     fraction = f"CASE WHEN time_text[20] = '.' THEN rpad({digits}[:9], 9, '0')::BIGINT ELSE 0 END"

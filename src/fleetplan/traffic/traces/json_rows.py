@@ -60,6 +60,11 @@ JSON_FORMATS: dict[str, JsonFormat] = {
     )
 }  # fmt: skip
 
+_TOO_MANY_TOKENS = 10**9
+"""A longer prompt or output is a slip of the file, as in CSV traces."""
+_LATEST = 1e20
+"""Largest reading of a clock that is taken: nanoseconds since 1970 are near 2e18."""
+
 Record = tuple[int, Any, str]
 """(line, parsed value or None, text)."""
 
@@ -71,7 +76,7 @@ def records(path: Path) -> list[Record]:
     text = raw.decode("utf-8-sig", "replace")
     try:
         whole = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return list(_lines(text))
     if isinstance(whole, list):
         return [(i, item, "") for i, item in enumerate(whole, start=1)]
@@ -110,8 +115,13 @@ def read_json_rows(
     hashed: list[list[int]] = []
     block = block_tokens or f.block_tokens
     wrong: list[str] = []
+    dated: bool | None = None
     for line, record, text in found:
         reason, row = _row(record, text, line == found[-1][0], f, timed)
+        if row is not None and timed:
+            # Dates and a clock's numbers in one file cannot be put in order: the first usable row says which it is.
+            dated = isinstance(row[0], datetime) if dated is None else dated
+            reason = reason if isinstance(row[0], datetime) == dated else "time_unreadable"
         if reason is not None:
             dropped[reason] = dropped.get(reason, 0) + 1
             if len(faults) < FAULTS_KEPT:
@@ -120,7 +130,7 @@ def read_json_rows(
         assert row is not None
         taken.append((line, *row))
         ids = record.get("hash_ids") if f.block_tokens else None
-        ids = ids if isinstance(ids, list) and all(isinstance(i, int) for i in ids) else []
+        ids = ids if isinstance(ids, list) and all(_is_id(i) for i in ids) else []
         if ids and len(ids) != -(-row[1] // block):
             wrong.append(_mismatch(f"{path}:{line}", len(ids), row[1], block))
             ids = []
@@ -166,7 +176,7 @@ def _lines(text: str) -> Iterator[Record]:
             return
         try:
             yield number, json.loads(line), line
-        except ValueError:
+        except (ValueError, RecursionError):
             yield number, None, line
 
 
@@ -188,7 +198,7 @@ def _row(
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
-            or value != value
+            or not abs(value) < _TOO_MANY_TOKENS
             or value != int(value)
         ):
             return f"{which}_tokens_not_whole", None
@@ -198,18 +208,24 @@ def _row(
     time: Any = _get(record, f.time) if timed else None
     if timed and (time is None or time == ""):
         return "time_missing", None
-    if timed and isinstance(time, float) and not np.isfinite(time):
-        return "time_unreadable", None
     if isinstance(time, str):
         time = _moment(time)
-        if time is None:
-            return "time_unreadable", None
+    if timed and not isinstance(time, datetime) and not _is_clock(time):
+        return "time_unreadable", None
     return None, (
         time,
         counts[0],
         counts[1],
         record.get(f.session) if f.session else record.get("session_id"),
     )
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+
+
+def _is_clock(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LATEST
 
 
 def _moment(text: str) -> float | datetime | None:

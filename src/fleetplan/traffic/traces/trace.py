@@ -13,6 +13,9 @@ from fleetplan.errors import InputError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LONGEST_SPAN_S = 2 * 366 * 86_400.0
+"""A trace that spans more has a slip in a time: its counts by second would not fit in memory either."""
+
 NO_RATE = "all arrivals fall on one instant, so the trace has no rate: a rate must be given"
 
 
@@ -127,6 +130,12 @@ def assemble(
             order = np.argsort(time, kind="stable")
             time = time[order]
         time = time - time[0]
+        if not time[-1] <= LONGEST_SPAN_S:
+            line = rows.line[-1 if order is None else order[-1]]
+            raise InputError(
+                f"{path}:{line}: is {time[-1]:g} s after the first request (times read as {unit}), at most two years are taken: "
+                f"correct the time, or name the unit with --time-unit"
+            )
         if time[-1] == 0:
             notes.append(NO_RATE)
     else:
