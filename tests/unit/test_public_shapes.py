@@ -124,6 +124,52 @@ SHAPES = {  # name: (config, published or exactly counted parameters, KV bytes a
         106.8e9,
         46 * 2 * 1024 * 2,
     ),
+    "glm-4.5": (
+        _config("glm4_moe", 5120, 92, 96, 8, 12288, 151552, head_dim=128, attention_bias=True)
+        | {"use_qk_norm": True, "n_routed_experts": 160, "n_shared_experts": 1, "num_experts_per_tok": 8}
+        | {"moe_intermediate_size": 1536, "first_k_dense_replace": 3, "num_nextn_predict_layers": 1},
+        352.8e9,
+        92 * 2 * 1024 * 2,
+    ),
+    "glm-4.7-flash": (
+        _config("glm4_moe_lite", 2048, 47, 20, 20, 10240, 154880, head_dim=64, n_routed_experts=64)
+        | {"q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64}
+        | {"v_head_dim": 256, "first_k_dense_replace": 1, "n_shared_experts": 1, "num_experts_per_tok": 4}
+        | {"moe_intermediate_size": 1536},
+        30e9,
+        47 * 576 * 2,
+    ),
+    "nemotron-h-8b": (
+        _config("nemotron_h", 4096, 52, 32, 8, 21504, 131072, head_dim=128, mamba_num_heads=128)
+        | {"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"}
+        | {"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "expand": 2}
+        | {"use_bias": False, "use_conv_bias": True, "mlp_bias": False, "mamba_proj_bias": False},
+        8.1e9,
+        4 * 2 * 1024 * 2,
+    ),
+    "command-r-plus": (
+        _config("cohere", 12288, 64, 96, 8, 33792, 256000, use_qk_norm=True),
+        103_810_674_688,
+        64 * 2 * 1024 * 2,
+    ),
+    "phi-4-mini": (
+        _config("phi3", 3072, 32, 24, 8, 8192, 200064, tie_word_embeddings=True, sliding_window=262144),
+        3_836_021_760,
+        32 * 2 * 1024 * 2,
+    ),
+    "olmo2-32b": (_config("olmo2", 5120, 64, 40, 8, 27648, 100352), 32_234_279_936, 64 * 2 * 1024 * 2),
+    "gpt-neox-20b": (
+        _config("gpt_neox", 6144, 44, 64, None, 24576, 50432, tie_word_embeddings=False),
+        20_554_567_680,
+        44 * 2 * 6144 * 2,
+    ),
+    "deepseek-v2": (
+        _mla("deepseek_v2", hidden_size=5120, num_hidden_layers=60, intermediate_size=12288)
+        | {"vocab_size": 102400, "first_k_dense_replace": 1, "n_routed_experts": 160, "n_shared_experts": 2}
+        | {"num_experts_per_tok": 6, "moe_intermediate_size": 1536},
+        235_741_434_880,
+        60 * 576 * 2,
+    ),
     "glm-4-9b": (
         {"model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "num_attention_heads": 32}
         | {"ffn_hidden_size": 13696, "padded_vocab_size": 151552, "kv_channels": 128, "add_qkv_bias": True}
@@ -192,7 +238,7 @@ def test_windows_by_pattern():
     assert maverick.kv_bytes(32_768) == 4096 * (12 * 32_768 + 36 * 8192)
 
 
-@pytest.mark.parametrize("family", ["minimax_m3", "gemma3n", "rwkv"])
+@pytest.mark.parametrize("family", ["minimax_m3", "gemma3n", "phi4mm", "rwkv"])
 def test_families_that_could_not_be_checked_are_refused(family):
     with pytest.raises(InputError, match=f"{family} is not supported"):
         hf.architecture({"model_type": family}, "config.json")
@@ -245,3 +291,10 @@ def test_a_step_of_compressed_attention_reads_window_choice_and_entries():
     assert found.state_bytes_per_sequence == 61 * 128 * 1024 + unfinished
     assert found.flop_per_pair == 30 * 2 * 64 * 128 / 4 + 31 * 4 * 128 * 512 / 128
     assert found.window_flop_per_pair == 4 * 128 * 512 * (61 * 128 / 4096 + 30 / 4)
+
+
+def test_a_tied_head_says_that_files_may_hold_it_twice():
+    """Falcon 7B's files count 7.22B: the embedding and, once more, the head."""
+    a = hf.architecture(SHAPES["falcon-7b"][0], "falcon")
+    assert a.parameters_total + 65_024 * 4544 == pytest.approx(7.22e9, rel=0.001)
+    assert "V·d higher" in a.notes[0]

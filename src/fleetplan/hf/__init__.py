@@ -35,6 +35,7 @@ FAMILIES: dict[str, Reader] = {
     "glm": llama_like.glm,
     "glm4": llama_like.glm4,
     "glm4_moe": mixture.glm4_moe,
+    "glm4_moe_lite": latent.deepseek_v3,
     "glm_moe_dsa": latent.deepseek_v32,
     "gpt2": gpt_like.gpt2,
     "gpt_bigcode": gpt_like.gpt_bigcode,
@@ -100,6 +101,7 @@ REFUSED = {
     "minicpm": "its published weights are tied while its config.json says that they are not",
     "minimax_m3": "sparse attention with an index cache whose shape could not be checked",
     "minimax_m3_vl": "sparse attention with an index cache whose shape could not be checked",
+    "phi4mm": "its layers carry vision and speech adapters of their own, which are not modelled",
     "rwkv": "recurrent without attention; not modelled",
     "rwkv5": "recurrent without attention; not modelled",
 }

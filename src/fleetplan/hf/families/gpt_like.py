@@ -141,6 +141,10 @@ def falcon(c: Config, name: str) -> Architecture:
     norms = 2 * d if parallel and not two else 4 * d
     ffn = DenseFfn(c.integer_or("ffn_hidden_size", 4 * d), gated=False, bias=bias)
     layers = "num_hidden_layers" if c.has("num_hidden_layers") else "n_layer"
+    if c.tied(True):
+        c.note(
+            "the head is the embedding: counts of the checkpoint's files, where it lies twice, are V·d higher"
+        )
     return _biased(c, name, d, n_heads, n_kv, ffn, layers, bias=bias, norms=norms, tied=True)
 
 

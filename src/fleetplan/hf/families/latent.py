@@ -14,7 +14,7 @@ def deepseek_v2(c: Config, name: str) -> Architecture:
 
 
 def deepseek_v3(c: Config, name: str) -> Architecture:
-    """DeepSeek V3, R1 and Kimi K2."""
+    """DeepSeek V3, R1, Kimi K2 and GLM-4.7-Flash."""
     return _latent(c, name)
 
 
