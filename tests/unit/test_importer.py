@@ -38,6 +38,7 @@ COUNTS = {  # folder: (parameters, active or None, KV bytes a token, state bytes
     "mlc-gemma_2b": (2_506_172_416, None, 18_432, 0),
     "mlc-gpt2": (124_439_808, None, 36_864, 0),
     "mlc-gpt_j": (6_050_882_784, None, 458_752, 0),
+    "mlc-minicpm_2b": (3_007_736_064, None, 368_640, 0),
     "mlc-phi-2": (2_779_683_840, None, 327_680, 0),
     "mlc-phi-3_5": (3_821_079_552, None, 393_216, 0),
     "mlc-qwen": (1_836_828_672, None, 196_608, 0),
@@ -54,7 +55,6 @@ COUNTS = {  # folder: (parameters, active or None, KV bytes a token, state bytes
 
 REFUSED = {
     "mlc-llava": "text_config.hidden_size: missing",
-    "mlc-minicpm_2b": "minicpm is not supported",
     "mlc-rwkv5_3b": "rwkv5 is not supported",
 }
 

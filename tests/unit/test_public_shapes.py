@@ -157,6 +157,7 @@ SHAPES = {  # name: (config, published or exactly counted parameters, KV bytes a
         3_836_021_760,
         32 * 2 * 1024 * 2,
     ),
+    "minicpm-2b-sft": (_config("minicpm", 2304, 40, 36, 36, 5760, 122753), 2_724_880_896, 40 * 2 * 2304 * 2),
     "olmo2-32b": (_config("olmo2", 5120, 64, 40, 8, 27648, 100352), 32_234_279_936, 64 * 2 * 1024 * 2),
     "gpt-neox-20b": (
         _config("gpt_neox", 6144, 44, 64, None, 24576, 50432, tie_word_embeddings=False),

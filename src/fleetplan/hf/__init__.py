@@ -48,6 +48,7 @@ FAMILIES: dict[str, Reader] = {
     "kimi_k2": latent.deepseek_v3,
     "llama": llama_like.llama,
     "llama4_text": mixture.llama4,
+    "minicpm": llama_like.minicpm,
     "minimax_m2": mixture.minimax_m2,
     "ministral3": llama_like.mistral,
     "mistral": llama_like.mistral,
@@ -98,7 +99,6 @@ NESTED = {
 REFUSED = {
     "gemma3n_text": "per-layer embeddings and shared KV layers are not modelled",
     "gemma3n": "per-layer embeddings and shared KV layers are not modelled",
-    "minicpm": "its published weights are tied while its config.json says that they are not",
     "minimax_m3": "sparse attention with an index cache whose shape could not be checked",
     "minimax_m3_vl": "sparse attention with an index cache whose shape could not be checked",
     "phi4mm": "its layers carry vision and speech adapters of their own, which are not modelled",

@@ -17,6 +17,12 @@ def llama(c: Config, name: str) -> Architecture:
     return _plain(c, name, qkv_bias=bias, o_bias=bias, ffn_bias=c.flag("mlp_bias", False))
 
 
+def minicpm(c: Config, name: str) -> Architecture:
+    """MiniCPM: Llama's shape, the head tied unless the config says no (as that of 2B-128k does)."""
+    bias = c.flag("attention_bias", False)
+    return _plain(c, name, qkv_bias=bias, o_bias=bias, tied=True)
+
+
 def mistral(c: Config, name: str) -> Architecture:
     """Mistral and Ministral: a window on every layer unless sliding_window is null."""
     kv = kv_heads_needed(c)
