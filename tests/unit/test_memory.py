@@ -82,6 +82,8 @@ FIELD = [  # row of the field's list of faults, what is computed, the right valu
     (19, lambda: kv("qwen2-7b", 8192), 448 * 2**20),
     (20, lambda: kv("gpt-oss-20b"), 49_152),
     (21, lambda: 3.8125 * GIB / kv("llama-3.1-8b"), 31_232),
+    (21, lambda: card_of(1_952, 20_000), (31_232, True, 1)),
+    (21, lambda: card_of(1_478, 29_000), (23_648, False, 0)),
     (23, lambda: math.floor(77_088 * kv("qwen2.5-7b") / (1_070 * kv("qwen2.5-7b"))), 72),
     (27, lambda: kv("glm-5", 1, 2.0) - kv("glm-5", 1, 1.0), 78 * 576),
     (27, lambda: bare("llama-3.1-8b", weights="fp8").kv_bytes_per_token, 131_072),
@@ -95,6 +97,7 @@ FIELD = [  # row of the field's list of faults, what is computed, the right valu
         ),
         32_768,
     ),
+    (28, lambda: bare("llama-3.1-8b", usable_bytes=A, block_size=64).kv_blocks, 467_280 // 64),
     (29, lambda: weight_bytes(model("mixtral-8x7b"), scheme("bf16")), 2 * 46_702_792_704),
     (29, lambda: model("mixtral-8x7b").parameters_active, 12_879_925_248),
     (29, lambda: model("deepseek-v3").parameters_active, 37_552_297_472),
@@ -115,6 +118,19 @@ FIELD = [  # row of the field's list of faults, what is computed, the right valu
         327_680 / 4,
     ),
 ]
+
+
+def card_of(blocks, context):
+    """Llama 3.1 8B on a card that has this many blocks of 16 left: (KV tokens, fits, sequences)."""
+    usable = weight_bytes(model("llama-3.1-8b"), scheme("bf16")) + blocks * 16 * 131_072
+    found = bare(
+        "llama-3.1-8b",
+        usable_bytes=usable,
+        gpu_memory_utilization=1.0,
+        context_tokens=context,
+        remedies=False,
+    )
+    return found.kv_tokens, found.fits, found.sequences_at_context
 
 
 def left_of_80(engine):
