@@ -15,7 +15,7 @@ Fault = tuple[Loc, str]
 
 
 def faults(scenario: Scenario) -> list[Fault]:
-    """Path and sentence of every reference of a scenario that does not hold."""
+    """Path and sentence of every reference of a scenario that does not hold; a section that is None is passed over."""
     # The catalogue reads spec files of its own and stands above this room: imported only here, when a scenario is checked.
     from fleetplan import catalog
 
@@ -29,12 +29,16 @@ def faults(scenario: Scenario) -> list[Fault]:
             found.extend((loc, line.removeprefix(f"{kind}: ")) for line in error.lines)
             return None
 
-    name = str(scenario.files().get("model", scenario.model))
-    model = look_up(("model",), lambda: catalog.model(name))
-    found += _gpus(scenario, look_up)
-    found += _precisions(scenario, look_up, None if model is None else model.architecture)
-    found += _prices(scenario, catalog.data_dir())
-    found += _bought(scenario, look_up)
+    model = None
+    if scenario.model is not None:
+        name = str(scenario.files().get("model", scenario.model))
+        model = look_up(("model",), lambda: catalog.model(name))
+    if scenario.candidates is not None:
+        found += _gpus(scenario, look_up)
+        found += _precisions(scenario, look_up, None if model is None else model.architecture)
+    if scenario.policy is not None:
+        found += _prices(scenario, catalog.data_dir())
+        found += _bought(scenario, look_up)
     found += _traffic(scenario, catalog.data_dir())
     if model is not None and model.architecture.max_context_tokens:
         found += _context(scenario, model.architecture.max_context_tokens)
@@ -63,9 +67,9 @@ def _precisions(
 ) -> list[Fault]:
     from fleetplan.physics import precision
 
-    if architecture is None:  # the model's own fault is told; "stored" cannot be looked up without it
-        return []
     for i, name in enumerate(scenario.candidates.weights):
+        if architecture is None and precision.ALIASES.get(name.lower(), name.lower()) == precision.STORED:
+            continue  # what the checkpoint is stored in cannot be told without the model, whose fault is told
         look_up(("candidates", "weights", i), lambda name=name: precision.scheme(name, architecture))  # type: ignore[misc]
     for i, name in enumerate(scenario.candidates.kv_cache):
         look_up(("candidates", "kv_cache", i), lambda name=name: precision.kv_dtype_bytes(name))  # type: ignore[misc]

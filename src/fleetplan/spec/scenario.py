@@ -88,7 +88,7 @@ class Scenario(Model):
             found["workload.trace"] = self.folder / self.workload.trace
         if (table := getattr(self.step_time, "table", None)) is not None:
             found["step_time.table"] = self.folder / table
-        if self.model.endswith(".json") or "/" in self.model:
+        if self.model and (self.model.endswith(".json") or "/" in self.model):
             found["model"] = self.folder / self.model
         return found
 
