@@ -344,3 +344,37 @@ def test_verb(as_json):
         )
     else:
         assert "35,276,853,248" in result.output
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma-4-31b", "nemotron-3-nano-30b-a3b", "deepseek-v4-flash", "gpt-oss-20b"]
+)
+@pytest.mark.parametrize(("mean", "spread"), [(600, 2), (8_000, 3), (40_000, 3)])
+def test_blocks_that_a_simulation_gives_out_are_never_more_than_memory_holds(name, mean, spread):
+    """Sequences on the way to their lengths that fill the planned blocks fill at most the memory that is left."""
+    found = memory(
+        model(name),
+        catalog.gpu("h200"),
+        tensor_parallel=4,
+        weights="stored",
+        mean_tokens=mean,
+        context_tokens=4 * mean,
+    )
+    sequence = sequence_memory(model(name), 2.0, 4)
+    rng = np.random.default_rng(4)
+    lengths = np.maximum(16, rng.gamma(spread, mean / spread, 4_000) * rng.uniform(0.5, 1.0, 4_000)).astype(
+        int
+    )
+    blocks = -(-lengths // 16)
+    running = np.searchsorted(np.cumsum(blocks), found.planned_blocks)
+    assert sum(sequence.engine_bytes(int(n), 16) for n in lengths[:running]) <= found.left_bytes
+    # A short sequence's price for every token would have held back most of a windowed model's memory.
+    if sequence.windowed_bytes_per_token > 10 * sequence.long_bytes_per_token and mean >= 8_000:
+        assert found.planned_blocks > 2 * found.kv_blocks
+    if name.startswith("nemotron"):
+        assert found.planned_blocks < found.kv_blocks
+
+
+def test_blocks_of_plain_models_are_what_memory_has():
+    found = memory(model("llama-3.1-8b"), catalog.gpu("h100"), mean_tokens=1000, context_tokens=4000)
+    assert found.planned_blocks == found.kv_blocks

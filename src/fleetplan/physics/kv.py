@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -67,6 +68,34 @@ class SequenceMemory:
         # A rate that is only rounding left over from the subtractions counts as nothing.
         rate = self.long_bytes_per_token
         return at + left / rate if rate > 0 else float("inf")
+
+
+def planned_blocks(
+    sequence: SequenceMemory,
+    pool_bytes: float,
+    block_size: int,
+    mean_tokens: int | None,
+    context_tokens: int,
+    frees_window: bool,
+) -> int:
+    """Blocks of a pool in which every token costs the same, as a simulation has it.
+
+    Bytes a sequence are concave in its length where layers have windows or a state, so many sequences together hold at
+    most what as many of their mean length do. Those that run are on the way to their length: the rate is that of half
+    the mean. One sequence of `context_tokens` is held if the memory holds it.
+    """
+    plain = not sequence.state_bytes and not sequence.windowed_bytes_per_token
+    if plain or mean_tokens is None:
+        rate = sequence.bytes_per_token * block_size
+        return math.floor(pool_bytes / rate) if rate else 0
+    tokens = max(1, mean_tokens // 2)
+
+    def charged(n: int) -> float:
+        return max(sequence.theory_bytes(n), sequence.engine_bytes(n, block_size, frees_window))
+
+    rate = charged(tokens) / -(-tokens // block_size)
+    longest = -(-context_tokens // block_size) if charged(context_tokens) <= pool_bytes else 0
+    return max(math.floor(pool_bytes / rate), longest)
 
 
 def sequence_memory(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fleetplan.catalog import Gpu
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture, MoeFfn
-from fleetplan.physics.kv import SequenceMemory, check_tensor_parallel, sequence_memory
+from fleetplan.physics.kv import SequenceMemory, check_tensor_parallel, planned_blocks, sequence_memory
 from fleetplan.physics.precision import SCHEMES, kv_dtype_bytes, scheme
 from fleetplan.physics.weights import (
     Adapters,
@@ -112,6 +112,8 @@ class Memory:
     kv_tokens: int
     """left / kv_bytes_per_token: of one GPU's pool, before rounding to blocks."""
     kv_blocks: int
+    planned_blocks: int
+    """Blocks that a simulation may give out: `kv_blocks`, but for windows and states worth what a sequence of half the mean holds."""
     context_tokens: int | None
     mean_tokens: int | None
     sequence_bytes_theory: float | None
@@ -256,6 +258,7 @@ def memory(
         block_size=block_size,
         kv_tokens=math.floor(pool / per_token) if per_token else 0,
         kv_blocks=math.floor(pool / (per_token * block_size)) if per_token else 0,
+        planned_blocks=planned_blocks(sequence, pool, block_size, mean_tokens, context, policy.frees_window),
         context_tokens=context_tokens,
         mean_tokens=mean_tokens,
         sequence_bytes_theory=sequence.theory_bytes(context) if given else None,

@@ -106,7 +106,7 @@ def machine(
         candidate.scheduler,
         candidate.max_num_seqs,
         candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
-        made.kv_blocks,
+        made.planned_blocks,
         candidate.block_size,
         candidate.max_queued_requests,
         candidate.max_queued_tokens,

@@ -43,7 +43,7 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         ) if memory else None,
         "left_bytes": int(memory.left_bytes) if memory else None,
         "kv_bytes_per_token": memory.kv_bytes_per_token if memory else None,
-        "kv_blocks": memory.kv_blocks if memory and memory.fits else None,
+        "kv_blocks": memory.planned_blocks if memory and memory.fits else None,
         "longest_request_tokens": memory.context_tokens if memory else None,
         "concurrent_requests": memory.sequences_at_mean if memory and memory.fits else None,
     }  # fmt: skip
