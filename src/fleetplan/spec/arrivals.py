@@ -55,7 +55,7 @@ def _shape(value: Any) -> Any:
     return value
 
 
-class Gamma(_GapsByCv):
+class GammaGaps(_GapsByCv):
     """Independent gamma gaps: give `cv`, or `burstiness` as engines' benchmarks define it (the shape, 1/CV²)."""
 
     process: Literal["gamma"]
@@ -150,7 +150,7 @@ class ClosedLoop(Model):
 _PROCESSES: dict[str, Any] = {
     "constant": Constant,
     "poisson": Poisson,
-    "gamma": Gamma,
+    "gamma": GammaGaps,
     "weibull": Weibull,
     "mmpp": Mmpp,
     "hawkes": Hawkes,
@@ -177,7 +177,7 @@ def _chooser(known: tuple[str, ...]) -> Any:
 
 
 if TYPE_CHECKING:
-    Process = Constant | Poisson | Gamma | Weibull | Mmpp | Hawkes
+    Process = Constant | Poisson | GammaGaps | Weibull | Mmpp | Hawkes
 else:
     Process = forms(_chooser(tuple(_PROCESSES)), **_PROCESSES)
 

@@ -60,7 +60,7 @@ def arrivals_of(spec: Any) -> model.Arrivals:
         )
     if isinstance(spec, spec_arrivals.Hawkes):
         return model.Hawkes(spec.rate_per_s, spec.branching, spec.decay_s)
-    if isinstance(spec, spec_arrivals.Gamma):
+    if isinstance(spec, spec_arrivals.GammaGaps):
         return model.Gamma(spec.rate_per_s, spec.gap_cv)
     if isinstance(spec, spec_arrivals.Weibull):
         return model.Weibull(spec.rate_per_s, spec.cv)
