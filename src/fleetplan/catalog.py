@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from fleetplan import hf
-from fleetplan.errors import InputError, near_names, unknown_name
+from fleetplan.errors import InputError, near_names, read_yaml, unknown_name
 from fleetplan.physics.architecture import Architecture
 
 Compute = Literal["bf16", "fp8", "int8", "fp4"]
@@ -161,9 +159,5 @@ def _model(path: Path) -> Model:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open(encoding="utf-8") as stream:
-            # A round trip through JSON leaves plain types.
-            return dict(json.loads(json.dumps(YAML(typ="safe").load(stream))))
-    except (OSError, YAMLError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+    # A round trip through JSON leaves plain types.
+    return dict(json.loads(json.dumps(read_yaml(path, "a file of the catalogue"))))

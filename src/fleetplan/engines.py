@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from fleetplan.catalog import data_dir, squashed
-from fleetplan.errors import InputError, unknown_name
+from fleetplan.errors import InputError, read_yaml, unknown_name
 
 
 class _Strict(BaseModel):
@@ -151,10 +149,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 @functools.cache
 def _engines(path: Path) -> tuple[Engine, ...]:
     try:
-        with path.open(encoding="utf-8") as stream:
-            return _File.model_validate(YAML(typ="safe").load(stream)).engines
-    except (OSError, YAMLError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        return _File.model_validate(read_yaml(path, "a table of engines")).engines
     except ValidationError as error:
         raise InputError(
             *(f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

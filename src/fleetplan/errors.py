@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class InputError(Exception):
@@ -36,6 +37,19 @@ def read_text(path: str | os.PathLike[str], needed: str) -> str:
     except ValueError as error:  # a name that no file can have
         reason = str(error)
     raise InputError(f"{path}: cannot be read ({reason}), {needed} is needed")
+
+
+def read_yaml(path: str | os.PathLike[str], needed: str) -> Any:
+    """The value of a file's one YAML document (JSON is YAML too); InputError where it is none."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    text = read_text(path, needed)
+    try:
+        return YAML(typ="safe").load(text)
+    except (YAMLError, ValueError, RecursionError) as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise InputError(f"{path}: is no YAML ({reason}), {needed} is needed") from None
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetplan import catalog
 from fleetplan.catalog import Gpu
-from fleetplan.errors import InputError
+from fleetplan.errors import InputError, read_text
 from fleetplan.physics import precision as schemes
 from fleetplan.physics.architecture import Architecture, LatentAttention
 from fleetplan.physics.constants import gpu_key, keys, model_key, precision_key
@@ -109,27 +111,29 @@ def output_tokens_per_s(concurrency: float, output_tokens: float, ttft_s: float,
     return concurrency * output_tokens / (ttft_s + (output_tokens - 1) * tpot_s)
 
 
+def read_rows(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV that has these columns, each once; a cell that a short row lacks is empty. Raises InputError."""
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(path, "a CSV of measured points")), restval="")
+        names = reader.fieldnames or []
+        missing = [name for name in required if name not in names]
+        if missing:
+            raise InputError(f"{path}: columns missing: {', '.join(missing)}; needed: {', '.join(required)}")
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
+            raise InputError(f"{path}: columns given twice: {', '.join(twice)}")
+        return list(reader)
+    except csv.Error as error:
+        raise InputError(f"{path}: is no CSV ({error}), a CSV of measured points is needed") from error
+
+
 def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
     """Points of a CSV with the columns of the public table, and how many rows each rule leaves out.
 
     Raises `InputError` when a column is missing or a cell is no number. A row of a model, GPU or engine that the catalogue does not know is
     left out and counted, as are disaggregated runs and rows without a measurement.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            names = reader.fieldnames or []
-            missing = [name for name in REQUIRED if name not in names]
-            if missing:
-                raise InputError(
-                    f"{path}: columns missing: {', '.join(missing)}; needed: {', '.join(REQUIRED)}"
-                )
-            twice = [name for name, times in Counter(names).items() if times > 1]
-            if twice:
-                raise InputError(f"{path}: columns given twice: {', '.join(twice)}")
-            rows = list(reader)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    rows = read_rows(path, REQUIRED)
     excluded: Counter[str] = Counter()
     points = []
     for line, row in enumerate(rows, start=2):

@@ -21,7 +21,7 @@ from fleetplan.calibration.reader_checks import (
     reached,
     size,
 )
-from fleetplan.errors import InputError, read_text
+from fleetplan.errors import InputError, read_text, read_yaml
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +51,7 @@ def read(path: Path) -> list[Run] | RequestLog:
     if not text.strip():
         raise InputError(f"{path}: empty; a benchmark result is needed")
     if path.suffix in (".yaml", ".yml"):
-        from ruamel.yaml import YAML
-
-        documents = [YAML(typ="safe").load(text)]
+        documents = [read_yaml(path, "a benchmark result")]
     elif path.suffix == ".jsonl":
         documents = [
             json_object(line, f"{path}:{number}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import zlib
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fleetplan import catalog
-from fleetplan.calibration.points import engine_name, find_model
+from fleetplan.calibration.points import engine_name, find_model, read_rows
 from fleetplan.engine import EngineConfig, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics import precision
@@ -20,6 +19,20 @@ from fleetplan.physics.calibrated import Calibrated, calibrate_step
 from fleetplan.traffic.requests import Requests
 
 REQUESTS_OPEN_LOOP = 500
+COLUMNS = (
+    "engine",
+    "model",
+    "gpu",
+    "tp",
+    "weight_dtype",
+    "kv_dtype",
+    "isl",
+    "osl",
+    "load_kind",
+    "load_value",
+    "metric",
+    "value",
+)
 METRICS = ("e2e_latency_ms", "output_tok_s_total", "total_tok_s_total", "ttft_ms_mean", "itl_ms_mean")
 
 
@@ -31,13 +44,12 @@ def predict_table(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """
     rows: list[dict[str, Any]] = []
     excluded: Counter[str] = Counter()
-    with path.open(encoding="utf-8", newline="") as stream:
-        for line, row in enumerate(csv.DictReader(stream), 2):
-            made = _row(row, line)
-            if isinstance(made, str):
-                excluded[made] += 1
-            else:
-                rows.append(made)
+    for line, row in enumerate(read_rows(path, COLUMNS), 2):
+        made = _row(row, line)
+        if isinstance(made, str):
+            excluded[made] += 1
+        else:
+            rows.append(made)
     table: dict[str, Any] = {"points": len(rows), "excluded": dict(excluded), "by_metric": {}}
     for metric in sorted({r["metric"] for r in rows}):
         error = np.array([abs(r["predicted"] / r["measured"] - 1) for r in rows if r["metric"] == metric])
@@ -67,14 +79,16 @@ def _row(row: dict[str, str], line: int) -> dict[str, Any] | str:
             float(row["load_value"]),
             float(row["value"]),
         )
+        degree = int(float(row["tp"] or 1))
+        if not (min(isl, osl, degree) >= 1 and 0 < load < math.inf and 0 < measured < math.inf):
+            return "a size or value is not above 0"
         weights = {"fp16": "bf16", "": "bf16"}.get(row["weight_dtype"], row["weight_dtype"])
     except InputError as error:
         return str(error).split(";")[0]
-    except ValueError:
+    except (ValueError, OverflowError):
         return "a size or value is no number"
     engine = engine_name(row["engine"]) or "vllm"
     kv = "fp8" if row["kv_dtype"].startswith("fp8") else "bf16"
-    degree = int(float(row["tp"] or 1))
     key = (model.name, gpu.name, engine, weights, kv, degree, isl, osl, row["load_kind"], load)
     if key not in _CACHE:
         made = calibrate_step(

@@ -31,7 +31,13 @@ import click
 @click.option("--batch", type=int, default=1, show_default=True, help="decoding sequences")
 @click.option("--context", type=int, default=1024, show_default=True, help="tokens that each of them reads")
 @click.option("--prompt", type=int, default=0, show_default=True, help="prompt tokens computed beside them")
-@click.option("--max-tokens", type=int, default=8192, show_default=True, help="longest step of the table")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 1 << 24),
+    default=8192,
+    show_default=True,
+    help="longest step of the table",
+)
 @click.option("--without", multiple=True, help="switch off a term by name (repeatable)")
 @click.option("--explain", is_flag=True, help="the terms in microseconds, with their shares")
 @click.option(

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from fleetplan import catalog
 from fleetplan.catalog import Gpu, squashed
-from fleetplan.errors import InputError, unknown_name
+from fleetplan.errors import InputError, read_yaml, unknown_name
 from fleetplan.physics.architecture import Architecture, MoeFfn
 from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, PRIOR, floor_constants
 
@@ -175,12 +172,9 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
 
 @functools.cache
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        with path.open(encoding="utf-8") as stream:
-            document = YAML(typ="safe").load(stream)
-    except (OSError, YAMLError) as error:
-        raise InputError(f"{path}: no calibration file ({error})") from None
-    missing = [key for key in ("schema", "name", "effects", "bands") if key not in (document or {})]
+    document = read_yaml(path, "a calibration file")
+    known = document if isinstance(document, dict) else {}
+    missing = [key for key in ("schema", "name", "effects", "bands") if key not in known]
     if missing:
         raise InputError(
             f"{path}: keys missing: {', '.join(missing)}; `fleetplan calibrate` writes such a file"

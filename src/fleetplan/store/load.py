@@ -38,7 +38,9 @@ def load(
     `InputError` when a scenario of `scenarios` lacks a part, or a part's columns are not the dictionary's.
     """
     folder = Path(parts_dir)
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of parts, run `make plan` to make it")
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir())
     unknown = [
         f"{folder}: {unknown_name('scenario', name, found)}" for name in scenarios if name not in found
     ]
