@@ -22,7 +22,7 @@ from fleetplan.engine.summary import nearest_rank
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import affine
 from fleetplan.spec import validate
-from fleetplan.spec.arrivals import Gamma
+from fleetplan.spec.arrivals import GammaGaps
 from fleetplan.traffic.facts import summarise
 from fleetplan.traffic.requests import Requests
 from fleetplan.traffic.traces import read
@@ -260,7 +260,7 @@ def test_62_64_a_rate_or_shape_that_cannot_be_is_refused_with_its_place(
 
 @pytest.mark.parametrize(("burstiness", "cv"), [(0.25, 2.0), (1, 1.0), (1 / 13.151**2, 13.151)])
 def test_64_burstiness_is_the_gamma_shape(burstiness: float, cv: float) -> None:
-    got = Gamma.model_validate({"process": "gamma", "rate": "5 req/s", "burstiness": burstiness})
+    got = GammaGaps.model_validate({"process": "gamma", "rate": "5 req/s", "burstiness": burstiness})
     assert got.gap_cv == pytest.approx(cv)
 
 
