@@ -9,6 +9,10 @@ import altair as alt
 from fleetplan.report.charts import INK, Spec, finished, inline, verdicts
 from fleetplan.report.reading import Row
 
+# Heights [px] hold axis and legend too: on a narrow page the legend has a line a part, and few bars must not vanish under it.
+_AXIS = 45
+_LEGEND = 65
+
 
 def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: Sequence[str]) -> Spec:
     """Horizontal bars of parts. `rows`: label, part (one of `parts`), value; `order` gives the bars from the top."""
@@ -36,7 +40,7 @@ def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: S
             ],
         )
     )
-    return finished(chart, 30 * len(order) + 30)
+    return finished(chart, 30 * len(order) + _AXIS + _LEGEND)
 
 
 def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
@@ -66,4 +70,4 @@ def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
         )
     )
     rule = alt.Chart(inline([{"today": today}])).mark_rule(color=INK).encode(x="today:Q")
-    return finished(alt.layer(bars, rule), 28 * len(order) + 30)
+    return finished(alt.layer(bars, rule), 28 * len(order) + _AXIS)
