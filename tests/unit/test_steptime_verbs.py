@@ -72,6 +72,8 @@ def test_steptime_roofline_is_at_most_the_calibrated_step():
         (("--gpu", "h100", "--without", "matmuls"), "near names: matmul"),
         (("--gpu", "h100", "--efficiency", "0.5"), "belongs to --cost-model roofline"),
         (("--gpu", "h100", "--context", "0"), "at least 1"),
+        (("--gpu", "h100", "--tensor-parallel", 3), "a divisor of the 32 query heads is needed"),
+        (("--gpu", "h100", "--pipeline-parallel", 33), "at most the 32 layers"),
     ],
 )
 def test_steptime_refuses(arguments, said):

@@ -75,7 +75,8 @@ def _document(options: dict[str, Any]) -> dict[str, Any]:
     from fleetplan import catalog
     from fleetplan.errors import InputError
     from fleetplan.physics import calibrated as physics
-    from fleetplan.physics.roofline import roofline
+    from fleetplan.physics.kv import check_tensor_parallel
+    from fleetplan.physics.roofline import checked_layout, roofline
     from fleetplan.physics.steptime import StepTime, to_json
     from fleetplan.physics.terms import TERMS
 
@@ -98,6 +99,12 @@ def _document(options: dict[str, Any]) -> dict[str, Any]:
         name: options[name]
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
     }
+    checked_layout(**layout)
+    check_tensor_parallel(model.architecture, layout["tensor_parallel"])
+    if layout["pipeline_parallel"] > model.architecture.layer_count:
+        raise InputError(
+            f"pipeline_parallel: got {layout['pipeline_parallel']}, at most the {model.architecture.layer_count} layers of {model.name}"
+        )
     document: dict[str, Any] = {
         "model": model.name,
         "gpu": gpu.name,
