@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from fleetplan import catalog
-from fleetplan.errors import InputError, unknown_name
+from fleetplan.errors import InputError, read_yaml, unknown_name
 
 
 class _Strict(BaseModel):
@@ -71,16 +69,19 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def _read(path: Path) -> dict[str, PriceList]:
+    document = read_yaml(path, "a file of price lists")
+    if not isinstance(document, dict):
+        raise InputError(
+            f"{path}: is no mapping (got {type(document).__name__}), a mapping of price lists by name is needed"
+        )
     try:
-        document = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
         entries = {str(name): _List.model_validate(entry) for name, entry in document.items()}
-    except OSError as error:
-        raise InputError(f"prices: cannot read {path} ({error.strerror}), give a file of price lists") from None
-    except (YAMLError, AttributeError) as error:
-        raise InputError(f"{path}: is no mapping of price lists ({str(error).splitlines()[0]})") from None
     except ValidationError as error:
         raise InputError(
-            *(f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']} (got {fault['input']!r})" for fault in error.errors())
+            *(
+                f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']} (got {fault['input']!r})"
+                for fault in error.errors()
+            )
         ) from None
     return {name: _resolved(name, entry) for name, entry in entries.items()}
 

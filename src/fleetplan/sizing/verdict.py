@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 GROWING_SHARE = 0.01
 """Of the requests of a run: a queue at its end is a growing one only where it holds more."""
+PERCENTILES = {"ttft": (50, 95, 99), "tpot": (50, 95, 99), "e2e": (50, 99)}
+"""Percentiles of each latency that a verdict keeps, over all classes."""
 BATCHES = 16
 """Contiguous batches that one replication is cut into; their means give the standard error of a share."""
 
@@ -108,7 +110,7 @@ class Verdict:
     preemptions_per_request: float
     output_tokens_per_s: float
     latencies_s: dict[str, float | None]
-    """Nearest-rank percentiles over all classes, by name (`ttft_p99_s`), of the first replication; None: unbounded."""
+    """Nearest-rank percentiles over all classes, by name (`ttft_p99_s`), pooled over replications; None: unbounded."""
 
     shortfalls: tuple[str, ...] = ()
     """Promises about rates, not about latencies, that this count breaks: a throughput, a deadline."""
@@ -231,12 +233,13 @@ def judge(
     stable: list[bool] = []
     preemptions, requests, rates = 0, 0, []
     verdict = None
-    latencies: dict[str, float | None] = {}
+    values: dict[str, list[Floats]] = {metric: [] for metric in PERCENTILES}
     for replication in range(1 if exact else most):
         result, warmup_s = run(replication)
         for kept, limit in zip(samples, limits, strict=True):
             kept.append(sample(result, limit, warmup_s, client_s))
-        latencies = latencies or _latencies(result, warmup_s, client_s)
+        for metric, kept_values in values.items():
+            kept_values.append(_values(result, metric, warmup_s, client_s))
         stable.append(not _queue_grows(result, warmup_s))
         preemptions += int(result.preemptions.sum())
         requests += len(result.requests)
@@ -252,14 +255,14 @@ def judge(
             exact,
             preemptions / max(requests, 1),
             float(np.mean(rates)),
-            latencies,
+            {},
             shortfalls,
         )
         # A failure that is clear needs no second look; a pass is looked at `least` times.
         if verdict.decided and (replication + 1 >= least or not verdict.passes):
             break
     assert verdict is not None
-    return verdict
+    return replace(verdict, latencies_s=_latencies(values))
 
 
 def _queue_grows(result: Result, warmup_s: float) -> bool:
@@ -284,16 +287,20 @@ def _queue_grows(result: Result, warmup_s: float) -> bool:
     return bool(waiting.mean() > GROWING_SHARE * (arrival[known] >= warmup_s).sum())
 
 
-def _latencies(result: Result, warmup_s: float, client_s: ClientTime) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+def _values(result: Result, metric: str, warmup_s: float, client_s: ClientTime) -> Floats:
     counted = result.arrival_s >= warmup_s
-    for metric, percents in (("ttft", (50, 95, 99)), ("tpot", (50, 95, 99)), ("e2e", (50, 99))):
-        values = getattr(result, f"{metric}_s")[counted]
-        if metric != "tpot":
-            values = values + client_s.of(result.requests.prompt_tokens[counted], in_flight(result))
-        values = values[~np.isnan(values)]
-        for percent in percents:
-            value = nearest_rank(values, percent)
+    values: Floats = getattr(result, f"{metric}_s")[counted]
+    if metric != "tpot":
+        values = values + client_s.of(result.requests.prompt_tokens[counted], in_flight(result))
+    return values[~np.isnan(values)]
+
+
+def _latencies(values: dict[str, list[Floats]]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for metric, parts in values.items():
+        pooled = np.concatenate(parts)
+        for percent in PERCENTILES[metric]:
+            value = nearest_rank(pooled, percent)
             found[f"{metric}_p{percent}_s"] = value if value is not None and math.isfinite(value) else None
     return found
 
