@@ -81,7 +81,12 @@ def limits(store: Store, scenario: str) -> Section:
     if steps:
         blocks += _roofline(scenario, str(chosen), steps, bounds)
     else:
-        blocks.append(Missing("No step times of the decided candidate are in the store."))
+        why = (
+            "No candidate was decided on."
+            if chosen is None
+            else "No step times of the decided candidate are in the store."
+        )
+        blocks.append(Missing(why))
     memory = _memory(store, scenario, candidate)
     blocks.append(memory or Missing("The memory of the candidates is not in the store."))
     return Section(

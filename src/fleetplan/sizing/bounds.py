@@ -71,7 +71,7 @@ def hopeless(limits: tuple[Limit, ...], requests: Requests, alone: Lone) -> str 
             np.quantile(_values(alone)[limit.bounds[0][0]][rows], limit.share, method="inverted_cdf")
         )
         return (
-            f"{limit.name}: {_seconds(value)} for requests that have a replica to themselves, above {_seconds(limit.limit_s)}; "
+            f"{limit.name}: {spoken_s(value)} for requests that have a replica to themselves, above {spoken_s(limit.limit_s)}; "
             "no number of replicas mends it"
         )
     return None
@@ -145,5 +145,10 @@ def _lone_step(step: StepTime, cached: NDArray[np.int64], n: NDArray[np.int64], 
     return step.step_s(n, 1, decoding, total, pairs, cut, cut)
 
 
-def _seconds(value: float) -> str:
+def spoken_s(value: float) -> str:
+    """A time [s] as people say it.
+
+    >>> spoken_s(0.0961), spoken_s(1.32)
+    ('96.1 ms', '1.32 s')
+    """
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

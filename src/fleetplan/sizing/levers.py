@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleetplan.errors import InputError
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
-from fleetplan.sizing.bounds import least_work_s
+from fleetplan.sizing.bounds import least_work_s, spoken_s
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
@@ -129,7 +129,7 @@ def _too_dear(built: Machine, decision: Decision) -> str | None:
 def _looser(limit: Limit, factor: float) -> tuple[str, Limit]:
     bounds = tuple((metric, bound * factor, growth * factor) for metric, bound, growth in limit.bounds)
     told = " and ".join(
-        f"{metric.upper()} {_time(bound * factor)} instead of {_time(bound)}"
+        f"{metric.upper()} {spoken_s(bound * factor)} instead of {spoken_s(bound)}"
         for metric, bound, _ in limit.bounds
     )
     return f"{limit.name}: {told}", replace(limit, bounds=bounds)
@@ -150,10 +150,6 @@ def _replan(subject: Plan, pool: list[Option]) -> Decision:
     machines = {o.machine.candidate.candidate_id: o.machine for o in pool}
     rate: Callable[..., float] = lambda built: known[built.candidate.candidate_id]  # noqa: E731
     return decide(dataclasses.replace(subject, machines=machines), rate, replications=1)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 __all__ = ["Lever", "levers"]

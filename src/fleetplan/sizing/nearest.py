@@ -97,7 +97,9 @@ def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
             value = float(np.quantile(values[limit.metric][rows], limit.share, method="inverted_cdf"))
             if value > bound:
                 worst = max(worst, value / bound)
-                needs.append(f"{limit.name} of at least {value:.3g} s (promised {bound:.3g} s)")
+                needs.append(
+                    f"{limit.name} of at least {bounds.spoken_s(value)} (promised {bounds.spoken_s(bound)})"
+                )
         if best is None or worst < best[0]:
             best = (worst, option.machine.candidate.label, " and ".join(needs) or option.reason)
     assert best is not None
