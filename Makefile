@@ -9,7 +9,7 @@ PY := .venv/bin/python
 PROFILE ?= default
 SCENARIO ?=
 SNAKEMAKE_ARGS ?=
-TESTS ?= tests
+TESTS ?= tests src
 
 # The first Python that is new enough; PYTHON=/path/to/python overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
