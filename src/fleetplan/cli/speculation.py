@@ -55,7 +55,7 @@ def tables(scenario: Scenario) -> dict[str, list[dict[str, Any]]]:
     from fleetplan.speculation.experiment import settings_table
     from fleetplan.speculation.rows import LEVELS, choice_rows, measured_rows, speculation_rows
 
-    model = catalog.model(_reference(scenario))
+    model = catalog.model(scenario.model_reference)
     sweep, choices = [], []
     for candidate in expand(scenario):
         # How fast the target steps has nothing to do with who drafts.
@@ -147,8 +147,3 @@ def _head(model: catalog.Model, name: str) -> Draft:
     layer = sum(t.size * t.active_count for t in last.tensors(shape.d)) if way.weights == "layer" else 0
     read = layer + shape.vocabulary * shape.d + way.extra_d2 * shape.d**2
     return Draft(way.passes, cost=float(read / shape.parameters_active))
-
-
-def _reference(scenario: Scenario) -> str:
-    path = scenario.files().get("model")
-    return str(path) if path is not None and path.exists() else scenario.model

@@ -10,9 +10,8 @@ import numpy as np
 
 from fleetplan import catalog, prices
 from fleetplan.engine.outcome import FINISHED
-from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.candidates import Candidate, expand
+from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.machine import Machine, machine
@@ -75,7 +74,7 @@ class Decision:
 
 def plan(scenario: Scenario) -> Plan:
     """Expand a scenario and build every machine."""
-    model = catalog.model(_model_reference(scenario))
+    model = catalog.model(scenario.model_reference)
     traffic = offered(scenario, model.architecture.max_context_tokens)
     mix = traffic.requests()
     lengths = mix.prompt_tokens + mix.output_tokens
@@ -253,10 +252,6 @@ def decide(
                 Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable)
             )
             continue
-        if search.replicas > 1 and search.replicas - 1 not in search.verdicts:
-            search.verdicts[search.replicas - 1] = verdict_at(
-                built, subject, sustainable, search.replicas - 1
-            )
         found.append(
             Option(
                 built, "dearer", "", search, _fleet(built, subject, search.replicas, usd), start, sustainable
@@ -377,13 +372,3 @@ def _over(built: Machine, subject: Plan, needed: int, most: int, limit: int) -> 
     if most >= limit:
         return "infeasible", buying.beyond(subject.scenario.policy, built.candidate, needed)
     return "pruned", f"needs at least {needed} replicas, dearer than two fleets that hold"
-
-
-def _model_reference(scenario: Scenario) -> str:
-    path = scenario.files().get("model")
-    return str(path) if path is not None and path.exists() else scenario.model
-
-
-__all__ = [
-    "Candidate", "Decision", "InputError", "Option", "Plan", "binding_limit", "decide", "plan", "sustainable_rate_per_s", "verdict_at",
-]  # fmt: skip

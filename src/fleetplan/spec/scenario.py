@@ -92,6 +92,12 @@ class Scenario(Model):
             found["model"] = self.folder / self.model
         return found
 
+    @property
+    def model_reference(self) -> str:
+        """What the catalogue looks the model up by: a path from the spec's folder where there is such a file, else the name."""
+        path = self.files().get("model")
+        return str(path) if path is not None and path.exists() else self.model
+
     def meaning(self) -> dict[str, Any]:
         """All that can change a result, defaults filled in and SI throughout, as strict JSON: what digests are taken of."""
         return self.model_dump(mode="json", exclude={"title"})
