@@ -256,6 +256,47 @@ def feasible(
         {"scenario": name, "replicas": replicas - 2 + index, "probability_holds": chance, "draws": 200}
         for index, chance in enumerate((0.04, 0.41, 0.93, 0.988, 0.999))
     ]
+    rows["resilience"] = [
+        {
+            "scenario": name, "event": event, "class": "chat", "metric": "ttft", "percentile": 99.0, "replicas": replicas + 1,
+            "lost_replicas": lost, "down_s": 300.0, "up_s": 900.0, "lost_requests": 9.0 * lost, "requests": 7200,
+            "promised_share": 0.99, "during_share": share, "run_share": 0.997, "holds": share >= 0.99, "needed_replicas": needed,
+        }
+        for event, lost, share, needed in (
+            ("1 of 3 zones is lost", 3, 0.98997, replicas + 3),
+            ("1 replica fails", 1, 0.9961, replicas),
+            ("2 replicas fail", 2, 0.91, None),
+            ("rolling restart", 1, 0.9957, replicas + 1),
+        )
+    ]  # fmt: skip
+    rows["schedule"] = [
+        {
+            "scenario": name, "slot": hour, "start_h": float(hour), "mean_requests_per_s": rate * level, "load_replicas": level * 4,
+            "static_replicas": replicas, "serving_replicas": serving, "static_gpus": 2 * replicas + 2, "paid_gpus": 2.0 * serving + 2,
+        }
+        for hour in range(24)
+        for level in [1 - 0.6 * math.cos(hour / 24 * 2 * math.pi)]
+        for serving in [min(math.ceil(level * 5), replicas)]
+    ]  # fmt: skip
+    rows["growth"] = [
+        {
+            "scenario": name, "month": month, "mean_requests_per_s": rate * 1.1**month, "replicas": count, "spare_replicas": 1,
+            "gpus": None if count is None else 2 * count + 2, "more_gpus": more, "needed_from_month": since,
+            "utilisation": None if count is None else 0.7, "cost_usd_per_hour": None if count is None else 5.98 * (count + 1),
+            "reason": "needs at least 24 GPUs and the stock of h100-sxm is 20: short by 4" if count is None else None,
+        }
+        for month, count, more, since in ((0, 7, 0, None), (1, 8, 2, 0.31), (2, 8, 0, None), (3, 9, 2, 2.5), (4, None, None, 3.1))
+    ]  # fmt: skip
+    rows["costs"] = [
+        {
+            "scenario": name, "option": option, "gpus": 16.0, "cost_usd_per_hour": price * factor, "holds": held, "note": "so many GPUs",
+            "break_even_requests_per_s": None if held is None else 1.9 * factor, "power_w": 9300.0,
+            "energy_wh_per_million_tokens": 151.0, "carbon_g_per_million_tokens": 57.0,
+        }
+        for option, factor, held in (
+            ("rented", 1.0, True), ("rented, autoscaled, by commitments", 0.61, True), ("owned", 0.47, True), ("api", 1.22, None),
+        )
+    ]  # fmt: skip
     rows["timeseries"] = [
         {
             "scenario": name,
@@ -362,7 +403,9 @@ def feasible(
 def infeasible(name: str = "impossible") -> Rows:
     """A scenario that nothing can satisfy."""
     rows = feasible(name, title="A promise that nothing keeps")
-    for emptied in ("evidence", "plans", "levers", "uncertainty", "timeseries"):
+    for emptied in (
+        "evidence", "plans", "levers", "uncertainty", "timeseries", "resilience", "schedule", "growth", "costs",
+    ):  # fmt: skip
         rows[emptied] = []
     rows["decisions"] = [
         {

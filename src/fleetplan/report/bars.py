@@ -71,3 +71,28 @@ def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
     )
     rule = alt.Chart(inline([{"today": today}])).mark_rule(color=INK).encode(x="today:Q")
     return finished(alt.layer(bars, rule), 28 * len(order) + _AXIS)
+
+
+def ranked(rows: Sequence[Row], title: str, mark: tuple[float, str], tick_step: float | None = None) -> Spec:
+    """One bar a row, from the top as given, and a named rule. `rows`: label, value, verdict (holds, fails, unknown)."""
+    looks = {"holds": "var(--s1)", "fails": "var(--bad)", "unknown": "var(--rest)"}
+    order = [row["label"] for row in rows]
+    axis = alt.Axis(tickMinStep=tick_step) if tick_step else alt.Axis()
+    bars = (
+        alt.Chart(inline(rows))
+        .mark_bar(height={"band": 0.55})
+        .encode(
+            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=230, domain=False)),
+            x=alt.X("value:Q", title=title, axis=axis),
+            color=alt.Color(
+                "verdict:N", scale=alt.Scale(domain=list(looks), range=list(looks.values())), legend=None
+            ),
+            tooltip=[alt.Tooltip("label:N"), alt.Tooltip("value:Q", title=title, format=",.4~g")],
+        )
+    )
+    at = alt.Chart(inline([{"value": mark[0], "label": mark[1]}]))
+    rule = at.mark_rule(color=INK, strokeDash=[4, 3]).encode(x="value:Q")
+    text = at.mark_text(align="right", baseline="bottom", dx=-3, dy=-2, color=INK, fontSize=11.5).encode(
+        x="value:Q", y=alt.value(0), text="label:N"
+    )
+    return finished(alt.layer(bars, rule, text), 32 * len(order) + _AXIS)

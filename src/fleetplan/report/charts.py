@@ -239,29 +239,33 @@ def cost_and_latency(rows: Sequence[Row], limit_s: float | None, label: str) -> 
     return finished(alt.layer(*layers), 320)
 
 
-def over_time(rows: Sequence[Row], title: str, kinds: Sequence[str]) -> Spec:
-    """Lines over the time of a simulation. `rows`: time_s, value, series (one of `kinds`)."""
+def over_time(
+    rows: Sequence[Row], title: str, kinds: Sequence[str], x_title: str = "time of the simulation (s)"
+) -> Spec:
+    """Steps over time. `rows`: time, value, series (one of `kinds`)."""
     chart = (
         alt.Chart(inline(rows))
         .mark_line(strokeWidth=1.6, interpolate="step-after")
         .encode(
-            x=alt.X("time_s:Q", title="time of the simulation (s)", scale=alt.Scale(nice=False)),
+            x=alt.X("time:Q", title=x_title, scale=alt.Scale(nice=False)),
             y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
             color=alt.Color(
                 "series:N",
                 title=None,
                 sort=list(kinds),
                 scale=alt.Scale(domain=list(kinds), range=list(SERIES[: len(kinds)])),
+                legend=alt.Legend() if len(kinds) > 1 else None,
             ),
             strokeDash=alt.StrokeDash(
                 "series:N",
                 title=None,
                 sort=list(kinds),
                 scale=alt.Scale(domain=list(kinds), range=_DASHES[: len(kinds)]),
+                legend=alt.Legend() if len(kinds) > 1 else None,
             ),
             tooltip=[
                 alt.Tooltip("series:N"),
-                alt.Tooltip("time_s:Q", title="s", format=".4~g"),
+                alt.Tooltip("time:Q", title=x_title, format=".4~g"),
                 alt.Tooltip("value:Q", title=title, format=".4~g"),
             ],
         )

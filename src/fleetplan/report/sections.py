@@ -7,6 +7,8 @@ from collections.abc import Callable
 from fleetplan.report import bars, charts, promises, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of
+from fleetplan.report.life import growth, resilience, schedule
+from fleetplan.report.money import money
 from fleetplan.report.planning import alternatives, levers, uncertainty
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, short_labels, table
@@ -299,6 +301,10 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     alternatives,
     levers,
     uncertainty,
+    resilience,
+    schedule,
+    growth,
+    money,
     queueing,
     goodput,
     speculation,
@@ -311,5 +317,5 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals",
-    "saturation", "goodput", "speculation_choices",
+    "saturation", "goodput", "speculation_choices", "resilience", "schedule", "growth", "costs",
 )  # fmt: skip

@@ -23,7 +23,7 @@ def over_time(store: Store, scenario: str) -> Section:
     blocks: list[Block] = []
     for column, what in (("waiting_requests", "waiting"), ("running_requests", "running")):
         points = [
-            {"time_s": row["time_s"], "value": row[column], "series": f"{row['replicas']} replicas"}
+            {"time": row["time_s"], "value": row[column], "series": f"{row['replicas']} replicas"}
             for row in rows
         ]
         kinds = sorted({str(point["series"]) for point in points}, key=lambda name: -int(name.split()[0]))
