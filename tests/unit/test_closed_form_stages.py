@@ -5,8 +5,7 @@ import textwrap
 import pytest
 from click.testing import CliRunner
 
-from fleetplan.cli.queueing import command as queueing
-from fleetplan.cli.speculation import command as speculation
+from fleetplan.cli import group
 from fleetplan.errors import InputError
 from fleetplan.store.parts import part_path, read_part
 
@@ -21,7 +20,7 @@ SPEC = """
           output_tokens: {geometric: {mean: 150, max: 1024}}
           slo: {ttft: {p99: 1 s}, tpot: {p95: 40 ms}}
     candidates:
-      gpu: [h100-sxm]
+      gpu: [h100-sxm, l40s, h200-sxm]
       speculation: [SPECULATION]
     step_time: {roofline: {efficiency: 0.7}}
     policy: {prices: on-demand-2026-08}
@@ -29,16 +28,19 @@ SPEC = """
     """
 
 
-def run(tmp_path, verb, speculated="none"):
+def run(tmp_path, verbs, speculated="none"):
     spec = tmp_path / "small.yaml"
     spec.write_text(textwrap.dedent(SPEC.replace("SPECULATION", speculated)), encoding="utf-8")
-    done = CliRunner().invoke(verb, [str(spec), "--parts", str(tmp_path / "parts")], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    for verb in verbs.split():
+        done = CliRunner().invoke(
+            group, [verb, str(spec), "--parts", str(tmp_path / "parts")], catch_exceptions=False
+        )
+        assert done.exit_code == 0, done.output
     return tmp_path / "parts"
 
 
 def test_queueing(tmp_path):
-    parts = run(tmp_path, queueing)
+    parts = run(tmp_path, "batching sizing queueing")
     rows = read_part(parts, "small", "queueing")
     assert {row["formula"] for row in rows} == {"continuous_batching", "mmc", "ggc", "mg1"}
     for row in rows:
@@ -50,11 +52,16 @@ def test_queueing(tmp_path):
     assert abs(errors[0]["ttft_error"]) < 0.2
     assert abs(errors[0]["tpot_error"]) < 0.05
     curve = read_part(parts, "small", "goodput")
+    decision = read_part(parts, "small", "decisions")[0]
+    assert decision["gpu"] == "l40s"  # not the first of the grid
+    assert {row["candidate_id"] for row in curve + errors} == {decision["candidate_id"]}
+    near = {row["replicas"] for row in rows if row["candidate_id"] == decision["candidate_id"]}
+    assert near >= {n for n in range(decision["replicas"] - 1, decision["replicas"] + 2) if n > 0}
     assert [row["batch_cap"] for row in curve] == sorted(row["batch_cap"] for row in curve)
     assert any(row["pareto"] for row in curve)
     path = part_path(parts, "small", "goodput")
     before = path.read_bytes()
-    run(tmp_path, queueing)
+    run(tmp_path, "queueing")
     assert path.read_bytes() == before
 
 
@@ -69,7 +76,7 @@ def test_queueing(tmp_path):
     ],
 )  # fmt: skip
 def test_speculation(tmp_path, given, basis, drafts):
-    parts = run(tmp_path, speculation, given)
+    parts = run(tmp_path, "speculation", given)
     rows = read_part(parts, "small", "speculation")
     assert {row["basis"] for row in rows} == {basis}
     assert max(row["drafts"] for row in rows) == drafts
@@ -93,4 +100,4 @@ def test_speculation(tmp_path, given, basis, drafts):
 )
 def test_speculation_refuses(tmp_path, given, says):
     with pytest.raises(InputError, match=says):
-        run(tmp_path, speculation, given)
+        run(tmp_path, "speculation", given)

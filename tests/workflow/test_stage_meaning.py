@@ -36,7 +36,7 @@ CHANGES = {
     "simulation": ("horizon: 60 s", "horizon: 50 s"),
     "seed": ("seed: 1", "seed: 2"),
 }
-EARLIER = ("candidates", "roofline", "batching", "queueing", "speculation")
+EARLIER = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing")
 
 
 def run(folder, text):

@@ -34,7 +34,7 @@ def test_a_run_fills_the_store_and_reports(planned):
         ("data/scenarios/tiny.yaml", "scenario: tiny\nmodel: llama-3.1-8b\n", "model: llama-3.1-8b\nscenario: tiny\n", set()),
         ("data/scenarios/tiny.yaml", "p90: 1 s", "p90: 2 s", AFTER_SLO),
         ("data/scenarios/tiny.yaml", "rate: 1 req/s", "rate: 2 req/s", STAGES | AFTER_SLO),
-        ("data/prices.yaml", "h100-sxm: {median: 3.0", "h100-sxm: {median: 4.0", {"sizing", "load", "report"}),
+        ("data/prices.yaml", "h100-sxm: {median: 3.0", "h100-sxm: {median: 4.0", {"sizing", "queueing", "load", "report"}),
         ("data/prices.yaml", "l4: {median: 1.0", "l4: {median: 2.0", set()),
         ("src/fleetplan/errors.py", '"""One sentence', '# a comment\n    """Another sentence', set()),
     ],

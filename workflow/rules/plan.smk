@@ -54,24 +54,6 @@ rule batching:
         FLEETPLAN + " batching {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
 
 
-# Closed forms beside the simulations.
-rule queueing:
-    input:
-        spec=ancient(spec_of),
-        parts=parts("candidates", "roofline"),
-    output:
-        parts("queueing"),
-    log:
-        "results/logs/{scenario}/queueing.log",
-    benchmark:
-        "results/benchmarks/{scenario}/queueing.tsv"
-    params:
-        digest=digest_of("queueing"),
-        code=code_fingerprint("queueing"),
-    shell:
-        FLEETPLAN + " queueing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
-
-
 # Where speculative decoding pays, and where it stops.
 rule speculation:
     input:
@@ -106,3 +88,21 @@ rule sizing:
         code=code_fingerprint("sizing"),
     shell:
         FLEETPLAN + " sizing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Closed forms beside the simulations, about the decided count.
+rule queueing:
+    input:
+        spec=ancient(spec_of),
+        parts=parts("candidates", "sizing"),
+    output:
+        parts("queueing"),
+    log:
+        "results/logs/{scenario}/queueing.log",
+    benchmark:
+        "results/benchmarks/{scenario}/queueing.tsv"
+    params:
+        digest=digest_of("queueing"),
+        code=code_fingerprint("queueing"),
+    shell:
+        FLEETPLAN + " queueing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"

@@ -69,9 +69,14 @@ def chain(shape: Shape, steptime: StepTime, config: EngineConfig, arrival_per_s:
 
 
 def queueing_rows(
-    candidate_id: str, shape: Shape, steptime: StepTime, config: EngineConfig, engines_per_replica: int = 1
+    candidate_id: str,
+    shape: Shape,
+    steptime: StepTime,
+    config: EngineConfig,
+    engines_per_replica: int = 1,
+    decided: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the table `queueing` at N − 1, N and N + 1 replicas, N the least that is stable by the chain.
+    """Rows of the table `queueing` at N − 1, N and N + 1 replicas, N the least that is stable by the chain; and about the `decided` count.
 
     `continuous_batching` and `mg1` (a full batch as one server) see one engine's share; `mmc` and `ggc` a central
     queue before all slots, each as fast as in a full batch.
@@ -80,7 +85,8 @@ def queueing_rows(
     per_replica = probe.capacity_per_s * engines_per_replica
     least = math.floor(shape.arrival_per_s / per_replica * (1 + 1e-12)) + 1
     rows = []
-    for replicas in range(max(1, least - 1), least + 2):
+    near = {count + by for count in (least, decided) if count is not None for by in (-1, 0, 1)}
+    for replicas in sorted(count for count in near if count > 0):
         engines = replicas * engines_per_replica
         share = shape.arrival_per_s / engines
         result = chain(shape, steptime, config, share)

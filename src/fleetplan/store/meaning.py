@@ -24,9 +24,9 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "candidates": ("slo", "policy", "simulation", "seed"),
     "roofline": ("slo", "policy", "simulation", "seed"),
     "batching": BOUGHT,
-    "queueing": BOUGHT,
     "speculation": ("slo", "policy", "simulation", "seed"),
     "sizing": (),
+    "queueing": (),
 }
 
 LAYOUTS = "fleetplan.store.tables"
@@ -72,11 +72,11 @@ def code_fingerprint(verb: str) -> str:
 
 
 def part_meta(scenario: Scenario, stage: str) -> dict[str, str | int]:
-    """The metadata that every part of a stage carries: spec digest, code fingerprint, seed."""
+    """The metadata that every part of a stage carries: spec digest, code fingerprint, seed (0: the stage does not read it)."""
     return {
         "spec_digest": stage_digest(scenario, stage),
         "code_fingerprint": code_fingerprint(stage),
-        "seed": scenario.seed,
+        "seed": 0 if "seed" in IGNORED[stage] else scenario.seed,
     }
 
 

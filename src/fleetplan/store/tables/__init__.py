@@ -16,11 +16,11 @@ from fleetplan.store.tables import (
 from fleetplan.store.tables.dictionary import Column, Table
 
 # The stages in the order of the data; each is a verb of the command line and a rule of the workflow.
-STAGES = ("candidates", "roofline", "batching", "queueing", "speculation", "sizing", "load")
+STAGES = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing", "load")
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for module in (candidates, roofline, batching, queueing, speculation, sizing, fleet, provenance)
+    for module in (candidates, roofline, batching, speculation, sizing, fleet, queueing, provenance)
     for table in module.TABLES
 }
 

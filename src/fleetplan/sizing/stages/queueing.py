@@ -1,0 +1,72 @@
+"""Rows of the stage `queueing`: closed forms about the decided count, the chain's error and the goodput curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fleetplan.queueing.goodput import caps_to, goodput_curve
+from fleetplan.queueing.rows import Shape, chain, chain_error_rows, goodput_rows, queueing_rows
+from fleetplan.sizing.decide import Plan
+from fleetplan.sizing.machine import Machine
+from fleetplan.traffic.requests import Requests
+
+REPLAYED_REQUESTS = 1500
+LOAD = 0.7
+"""Of a full batch's rate: the load of the goodput curve."""
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
+    """Table → rows; the chain's error and the goodput curve are those of the chosen candidate.
+
+    Where nothing was chosen they are of the first candidate that can run.
+    """
+    traffic = subject.traffic
+    shape = Shape.of(traffic.requests(), traffic.rate_per_s)
+    runnable = {name: m for name, m in subject.machines.items() if m.reason is None}
+    made: Rows = {"queueing": [], "chain_errors": [], "goodput": []}
+    for name, machine in runnable.items():
+        assert machine.step is not None
+        assert machine.config is not None
+        made["queueing"] += queueing_rows(
+            name, shape, machine.step, machine.config, machine.engines_per_replica,
+            decided=replicas if name == chosen else None,
+        )  # fmt: skip
+    shown = chosen or next(iter(runnable), None)
+    if shown is not None:
+        machine = runnable[shown]
+        assert machine.step is not None
+        assert machine.config is not None
+        made["chain_errors"] = chain_error_rows(shown, shape, machine.step, machine.config, seed=traffic.seed)
+        made["goodput"] = _goodput(shown, machine, shape, subject)
+    return made
+
+
+def _goodput(name: str, machine: Machine, shape: Shape, subject: Plan) -> list[dict[str, Any]]:
+    """The curve over batch caps; without a promise on both TTFT and TPOT there is none."""
+    assert machine.step is not None
+    assert machine.config is not None
+    limits = {
+        limit.metric: limit.limit_s
+        for limit in reversed(subject.traffic.limits)
+        if limit.metric in ("ttft", "tpot") and limit.limit_s is not None
+    }
+    if len(limits) < 2:
+        return []
+    rate = LOAD * chain(shape, machine.step, machine.config, 1e-9).capacity_per_s
+    points = goodput_curve(
+        _poisson(subject.traffic.burst(REPLAYED_REQUESTS), rate, subject.traffic.seed),
+        machine.step, machine.config, caps_to(machine.config.max_num_seqs, 10),
+        ttft_at_most_s=limits["ttft"], tpot_at_most_s=limits["tpot"],
+    )  # fmt: skip
+    return goodput_rows(name, rate, points)
+
+
+def _poisson(requests: Requests, rate_per_s: float, seed: int) -> Requests:
+    gaps = np.random.default_rng(seed).exponential(1 / rate_per_s, len(requests))
+    return Requests.of(
+        np.cumsum(gaps), requests.prompt_tokens, requests.output_tokens, classes=requests.classes, class_index=requests.class_index
+    )  # fmt: skip
