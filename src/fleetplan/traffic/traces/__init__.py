@@ -12,7 +12,7 @@ import numpy as np
 
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.traffic.traces import bench_logs, csv_rows, formats, json_rows, plain
-from fleetplan.traffic.traces.trace import Fault, Rows, Totals, Trace, assemble
+from fleetplan.traffic.traces.trace import Fault, Log, Rows, Totals, Trace, assemble
 
 __all__ = ["FORMATS", "Fault", "Rows", "Totals", "Trace", "read"]
 
@@ -56,7 +56,8 @@ def _read(
     header = csv_rows.read_header(path)
     if header is None:
         raise InputError(f"{path}: the file is empty (got 0 rows), a trace needs at least one request")
-    if format in formats.CSV_FORMATS or (format is None and header.text[0] not in "{["):
+    written = path.suffix in json_rows.YAML_ENDINGS
+    if format in formats.CSV_FORMATS or (format is None and header.text[0] not in "{[" and not written):
         return _read_csv(path, header, format, time_unit, columns)
     return _read_json(path, format, time_unit, block_tokens)
 
@@ -112,7 +113,7 @@ def _read_json(path: Path, format: str | None, unit: str | None, block_tokens: i
     return assemble(path, f.name, detected, unit, keys, rows)
 
 
-def _of_log(path: Path, detected: str, log: bench_logs.Log) -> Trace:
+def _of_log(path: Path, detected: str, log: Log) -> Trace:
     if log.rows is not None:
         trace = assemble(
             path, log.format, detected, "s" if log.rows.time_s is not None else None, (), log.rows

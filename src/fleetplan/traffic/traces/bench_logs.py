@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fleetplan.errors import InputError
-from fleetplan.traffic.traces.trace import Rows, Totals
+from fleetplan.traffic.traces import guidellm
+from fleetplan.traffic.traces.trace import Log, Rows, Totals
 
-LOG_FORMATS = ("vllm-bench", "sglang-bench", "inference-perf-report")
-
-
-@dataclass(frozen=True, eq=False)
-class Log:
-    """What a log gave: rows, or totals, with what must be known about them."""
-
-    format: str
-    rows: Rows | None
-    totals: Totals | None
-    notes: tuple[str, ...]
+LOG_FORMATS = ("vllm-bench", "sglang-bench", "inference-perf-report", "guidellm-report")
 
 
 def log_format(record: Any) -> str | None:
@@ -31,6 +21,9 @@ def log_format(record: Any) -> str | None:
         return None
     if "load_summary" in record and "successes" in record:
         return "inference-perf-report"
+    runs = record.get("benchmarks")
+    if isinstance(runs, list) and runs and all(isinstance(run, dict) and "metrics" in run for run in runs):
+        return "guidellm-report"
     if "completed" in record and "total_input_tokens" in record:
         sglang = (
             str(record.get("backend", "")).startswith("sglang") or "total_output_tokens_retokenized" in record
@@ -41,9 +34,11 @@ def log_format(record: Any) -> str | None:
 
 def read_log(path: Path, format: str, record: dict[str, Any]) -> Log:
     """One log's requests or totals. A rate is an offered rate only in an open loop; a closed loop's is an outcome."""
-    return (
-        _inference_perf(path, record) if format == "inference-perf-report" else _serving(path, format, record)
-    )
+    if format == "inference-perf-report":
+        return _inference_perf(path, record)
+    if format == "guidellm-report":
+        return guidellm.read(path, record["benchmarks"])
+    return _serving(path, format, record)
 
 
 def _serving(path: Path, format: str, log: dict[str, Any]) -> Log:

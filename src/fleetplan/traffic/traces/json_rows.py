@@ -65,6 +65,12 @@ _TOO_MANY_TOKENS = 10**9
 _LATEST = 1e20
 """Largest reading of a clock that is taken: nanoseconds since 1970 are near 2e18."""
 
+YAML_ENDINGS = (".yaml", ".yml")
+"""A log whose file ends like this is YAML: one record."""
+
+_DESCRIBES = {"benchmarks", "input_sequence_length", "number_of_turns"}
+"""Keys of load generators' own scenarios."""
+
 Record = tuple[int, Any, str]
 """(line, parsed value or None, text)."""
 
@@ -74,6 +80,8 @@ def records(path: Path) -> list[Record]:
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         raw = file.read()
     text = raw.decode("utf-8-sig", "replace")
+    if path.suffix in YAML_ENDINGS:
+        return [(1, _yaml(path, text), "")]
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
@@ -95,6 +103,11 @@ def detect_json(path: Path, sample: list[Record]) -> tuple[JsonFormat, str]:
         known = {key.split(".")[0] for key in f.prompt + f.output}
         if all(key in first for key in f.needs) and (f.name == "sharegpt" or known & set(first)):
             return f, f"keys {', '.join(list(first)[:8])}"
+    if first.keys() & _DESCRIBES:
+        raise InputError(
+            f"{path}: describes a load and holds no requests (got {', '.join(list(first)[:12])}), "
+            "write it as the `workload` of a scenario, or give the log of a run"
+        )
     raise InputError(
         f"{path}: no format has these keys (got {', '.join(list(first)[:12])}), "
         "records with prompt_tokens, output_tokens and arrival_s would be right"
@@ -167,6 +180,16 @@ def read_json_rows(
         hash_block_tokens=block if blocks else 0,
     )
     return rows, unit
+
+
+def _yaml(path: Path, text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is no readable YAML (got {str(error).splitlines()[0]})") from None
 
 
 def _lines(text: str) -> Iterator[Record]:

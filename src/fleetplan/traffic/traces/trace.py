@@ -58,6 +58,16 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
+class Log:
+    """What a load generator's log gave: rows, or totals, with what must be known about them."""
+
+    format: str
+    rows: Rows | None
+    totals: Totals | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Trace:
     """n usable requests of a file, in order of (arrival, line); arrays of shape (n,)."""
 
