@@ -190,3 +190,10 @@ def add_stretch(st: State, r: int, start: int, stop: int) -> None:
     turn = min(max(rec.turn, start), stop)
     _add_line(st, r, rec.hidden_s + rec.lead_s, rec.lead_slope_s, start, turn)
     _add_line(st, r, rec.hidden_s + rec.tail_s, rec.tail_slope_s, turn, stop)
+
+
+@inlined
+def window_pairs(cached: int, new: int, window: int) -> int:
+    """Query-key pairs of `new` tokens after `cached` ones, each context cut at the window."""
+    growing = min(max(window - cached, 0), new)
+    return growing * cached + growing * (growing + 1) // 2 + (new - growing) * window

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
+from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.clock import steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
-from fleetplan.engine.kernel import add_stretch_gaps, begin, commit, cut, give_up, may_admit
+from fleetplan.engine.kernel import add_stretch_gaps, commit, cut
+from fleetplan.engine.leaving import give_up
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
-from fleetplan.engine.slots import (
-    blocks_needed,
-    head_of,
-    held_at_end,
-    pop_head,
-    push_back,
-    remove,
-    stop_decoding,
-)
+from fleetplan.engine.queues import head_of, pop_head, push_back
+from fleetplan.engine.schedule import begin, may_admit
+from fleetplan.engine.slots import remove, stop_decoding
 from fleetplan.engine.state import BUSY, IDLE, READY, STRETCH, State
 
 ROUND_ROBIN, RANDOM, LEAST_OUTSTANDING, LEAST_KV, PREFIX_AFFINE, POWER_OF_TWO, CENTRAL_QUEUE = range(7)

@@ -6,14 +6,15 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, blocks_for
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
-from fleetplan.errors import InputError
+from fleetplan.engine.plain_cost import scalar_cost, window_pairs
+from fleetplan.engine.plain_schedulers import Schedulers
+from fleetplan.engine.plain_sequence import Replica, Sequence
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
@@ -21,66 +22,7 @@ COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = range(5)
 """What comes first at equal times."""
 
 
-@dataclass(eq=False)
-class Sequence:
-    """One request on its way: what is known, what is computed, what it holds."""
-
-    row: int
-    prompt: int
-    output: int
-    arrival_s: float
-    timeout_s: float
-    gap_s: float
-    computed: int = 0
-    generated: int = 0
-    blocks: int = 0
-    chunk: int = 0
-    decodes: bool = False
-    """Whether this step's one token comes after an emitted one; static: or its slot costs as if."""
-    preemptions: int = 0
-    restarts: int = 0
-    successor: Sequence | None = None
-    replica: int = -1
-    first_scheduled_s: float = math.nan
-    first_token_s: float = math.nan
-    last_token_s: float = math.nan
-    finish_s: float = math.nan
-    outcome: int = UNFINISHED
-    reason: int = Reason.NONE
-
-    @property
-    def known(self) -> int:
-        """Tokens whose KV the next token needs: prompt and generated."""
-        return self.prompt + self.generated
-
-    @property
-    def left(self) -> int:
-        """Tokens still to compute before the next one is emitted."""
-        return self.known - self.computed
-
-
-@dataclass(eq=False)
-class Replica:
-    """One engine: its queue, its running sequences in order of admission, its free blocks, the step under way."""
-
-    index: int
-    waiting: deque[Sequence]
-    free_blocks: float
-    running: list[Sequence] = field(default_factory=list)
-    scheduled: list[Sequence] = field(default_factory=list)
-    step_end_s: float = math.inf
-    begin_at_s: float = math.inf
-    begun_at_s: float = 0.0
-    free_at_s: float = 0.0
-    outstanding: int = 0
-    steps: int = 0
-    busy_s: float = 0.0
-    up: bool = True
-    open: bool = True
-    incarnation: int = 0
-
-
-class Plain:
+class Plain(Schedulers):
     """A fleet of like replicas behind a router, stepped one iteration at a time."""
 
     def __init__(
@@ -392,161 +334,7 @@ class Plain:
             if self.config.scheduler != "static":
                 self.drop(replica, s)
 
-    def drop(self, replica: Replica, s: Sequence) -> None:
-        replica.running.remove(s)
-        self.release(replica, s)
-
-    def release(self, replica: Replica, s: Sequence) -> None:
-        replica.free_blocks += s.blocks
-        s.blocks = 0
-
-    # schedulers: each fills replica.scheduled and sets every member's chunk
-
-    def can_admit(self, replica: Replica) -> bool:
-        """Whether somebody waits and a slot is free."""
-        return bool(replica.waiting) and replica.open and len(replica.running) < self.config.max_num_seqs
-
-    def admit(self, replica: Replica, blocks: int, chunk: int) -> None:
-        """The head of the queue runs from this step on."""
-        s = replica.waiting.popleft()
-        s.replica = replica.index
-        replica.running.append(s)
-        self.grow(replica, s, blocks)
-        self.plan(replica, s, chunk)
-
-    def plan(self, replica: Replica, s: Sequence, chunk: int) -> None:
-        s.chunk = chunk
-        s.decodes = s.generated > 0 and chunk == 1
-        replica.scheduled.append(s)
-
-    def grow(self, replica: Replica, s: Sequence, blocks: int) -> None:
-        replica.free_blocks -= blocks - s.blocks
-        s.blocks = blocks
-
-    def schedule_static(self, replica: Replica) -> None:
-        if replica.running:  # every slot decodes, a finished one at its last context
-            for s in replica.running:
-                if s.outcome == FINISHED:
-                    s.computed = s.prompt + s.output - 2
-                elif s.outcome == TIMED_OUT:
-                    s.computed = s.prompt - 1
-                self.plan(replica, s, 1)
-                s.decodes = True
-            return
-        while self.can_admit(replica):
-            head = replica.waiting[0]
-            life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
-            if life > replica.free_blocks:
-                break
-            self.admit(replica, life, head.prompt)
-
-    def schedule_continuous(self, replica: Replica) -> None:
-        for s in replica.running:
-            self.plan(replica, s, 1)
-        while self.can_admit(replica):
-            head = replica.waiting[0]
-            life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
-            if life > replica.free_blocks:
-                break
-            self.admit(replica, life, head.prompt)
-
-    def schedule_chunked(self, replica: Replica) -> None:
-        size = self.config.block_size
-        left = self.config.max_num_batched_tokens
-        left, preempted = self.schedule_running(replica, left)
-        while not preempted and left > 0 and self.can_admit(replica):
-            head = replica.waiting[0]
-            chunk = min(head.left, left)
-            need = blocks_for(chunk, size)
-            if need > replica.free_blocks:
-                break
-            self.admit(replica, need, chunk)
-            left -= chunk
-
-    def schedule_prefill_first(self, replica: Replica) -> None:
-        left = self.config.max_num_batched_tokens
-        while self.can_admit(replica):
-            head = replica.waiting[0]
-            need = blocks_for(head.left, self.config.block_size)
-            if need > replica.free_blocks or (replica.scheduled and head.left > left):
-                break
-            left -= head.left
-            self.admit(replica, need, head.left)
-        if not replica.scheduled:
-            self.schedule_running(replica, len(replica.running))
-
-    def schedule_running(self, replica: Replica, left: int) -> tuple[int, bool]:
-        """Running sequences in order of admission, the most recent ones giving way to those that lack a block."""
-        preempted = False
-        position = 0
-        while position < len(replica.running) and left > 0:
-            s = replica.running[position]
-            chunk = min(s.left, left)
-            need = blocks_for(s.computed + chunk, self.config.block_size)
-            while need - s.blocks > replica.free_blocks:
-                victim = replica.running.pop()
-                self.preempt(replica, victim)
-                preempted = True
-                if victim is s:
-                    return left, preempted
-            self.grow(replica, s, need)
-            self.plan(replica, s, chunk)
-            left -= chunk
-            position += 1
-        return left, preempted
-
-    def preempt(self, replica: Replica, victim: Sequence) -> None:
-        """Its blocks are freed, all of it is computed again, and it waits in front."""
-        self.release(replica, victim)
-        victim.computed = 0
-        victim.preemptions += 1
-        replica.waiting.appendleft(victim)
-        if self.central:
-            for other in self.replicas:
-                if other is not replica:
-                    self.wake(other, replica.begun_at_s)
-
 
 def on_grid(when_s: float) -> float:
     """A time [s] that follows from another, to 2^-32 s: finishes at equal times are followed by arrivals at equal times."""
     return math.floor(when_s * GRID_PER_S + 0.5) / GRID_PER_S
-
-
-def window_pairs(cached: int, new: int, window: int) -> int:
-    """Query-key pairs of `new` tokens after `cached` ones, each context cut at the window.
-
-    >>> window_pairs(0, 4, 2), window_pairs(10, 3, 4), window_pairs(0, 3, 9)
-    (7, 12, 6)
-    """
-    growing = min(max(window - cached, 0), new)
-    return growing * cached + growing * (growing + 1) // 2 + (new - growing) * window
-
-
-def scalar_cost(steptime: StepTime) -> Callable[..., float]:
-    """The time of one step [s] as a function of n, B, D, R, X, R_w, X_w; raises InputError beyond the table."""
-    o, c, m = (v.tolist() for v in (steptime.overhead_s, steptime.compute_s, steptime.memory_s))
-    slopes = (steptime.overhead_slope_s, steptime.compute_slope_s, steptime.memory_slope_s)
-    last = [len(v) - 1 for v in (o, c, m)]
-
-    def at(vector: list[float], end: int, slope: float, n: int) -> float:
-        if n <= end:
-            return vector[n]
-        if math.isnan(slope):
-            raise InputError(
-                f"steptime: a step of {n} tokens is longer than the step-time table (got {end} entries), "
-                "give more entries or a slope"
-            )
-        return vector[end] + (n - end) * slope
-
-    def cost(n: int, b: int, d: int, r: int, x: int, r_w: int, x_w: int) -> float:
-        hidden = at(o, last[0], slopes[0], n)
-        compute = at(c, last[1], slopes[1], n) + steptime.pair_s * x + steptime.window_pair_s * x_w
-        memory = (
-            at(m, last[2], slopes[2], n)
-            + steptime.kv_token_s * r
-            + steptime.window_kv_token_s * r_w
-            + steptime.state_s * b
-        )
-        return hidden + steptime.sequence_s * b + steptime.decode_s * d + max(compute, memory)
-
-    return cost

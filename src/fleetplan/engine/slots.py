@@ -1,184 +1,16 @@
-"""Compiled: queues, slots, heaps and blocks of one replica; every operation is O(1) or O(log running)."""
+"""Compiled: slots of running sequences, a list in order of admission; every operation is O(1) or O(log running)."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fleetplan.engine.agenda import spawn
-from fleetplan.engine.jit import compiled, inlined
-from fleetplan.engine.outcome import FINISHED, TIMED_OUT
+from fleetplan.engine.blocks import blocks, held_at_end, residue
+from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, next_crossing, next_due, push
+from fleetplan.engine.jit import inlined
+from fleetplan.engine.outcome import FINISHED
+from fleetplan.engine.queues import pop_head, push_front
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
-
-SLOT_MASK = (1 << SLOT_BITS) - 1
-
-
-@inlined
-def push(heap: Any, size: int, value: int) -> None:
-    """Add to a binary heap of this size; the caller counts."""
-    i = size
-    while i > 0:
-        parent = (i - 1) >> 1
-        if heap[parent] <= value:
-            break
-        heap[i] = heap[parent]
-        i = parent
-    heap[i] = value
-
-
-@inlined
-def pop(heap: Any, size: int) -> None:
-    """Remove the least of a binary heap of this size; the caller counts."""
-    size -= 1
-    value = heap[size]
-    i = 0
-    child = 1
-    while child < size:
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[i] = heap[child]
-        i = child
-        child = 2 * i + 1
-    heap[i] = value
-
-
-@compiled
-def _compact_due(st: State, r: int) -> int:
-    """Drop finish times of slots that no longer mean them; returns how many are left."""
-    heap, kept = st.heap[r], 0
-    for i in range(st.replica[r].heap):
-        entry = heap[i]
-        if st.slot[r, entry & SLOT_MASK].due == entry >> SLOT_BITS:
-            push(heap, kept, entry)
-            kept += 1
-    return kept
-
-
-@compiled
-def _compact_crossings(st: State, r: int) -> int:
-    """Drop window crossings of slots that no longer mean them; returns how many are left."""
-    heap, kept = st.crossing_heap[r], 0
-    for i in range(st.replica[r].crossings):
-        entry = heap[i]
-        if st.slot[r, entry & SLOT_MASK].crossing == entry >> SLOT_BITS:
-            push(heap, kept, entry)
-            kept += 1
-    return kept
-
-
-@inlined
-def next_due(st: State, r: int) -> int:
-    """Counter at which the next decoding sequence finishes; −1: none decodes."""
-    rec = st.replica[r]
-    heap = st.heap[r]
-    while rec.heap > 0:
-        top = heap[0]
-        if st.slot[r, top & SLOT_MASK].due == top >> SLOT_BITS:
-            return top >> SLOT_BITS
-        pop(heap, rec.heap)
-        rec.heap -= 1
-    return -1
-
-
-@inlined
-def next_crossing(st: State, r: int) -> int:
-    """Counter at which the next sequence fills the sliding window; −1: none will."""
-    rec = st.replica[r]
-    heap = st.crossing_heap[r]
-    while rec.crossings > 0:
-        top = heap[0]
-        if st.slot[r, top & SLOT_MASK].crossing == top >> SLOT_BITS:
-            return top >> SLOT_BITS
-        pop(heap, rec.crossings)
-        rec.crossings -= 1
-    return -1
-
-
-@inlined
-def blocks(st: State, tokens: int) -> int:
-    """ceil(tokens / block_size)."""
-    p = st.p[0]
-    if p.block_shift >= 0:  # a division costs as much as all the rest of a step's bookkeeping
-        return (tokens + p.block_size - 1) >> p.block_shift
-    return (tokens + p.block_size - 1) // p.block_size
-
-
-@inlined
-def residue(st: State, tokens: int) -> int:
-    """tokens mod block_size, never negative."""
-    p = st.p[0]
-    return tokens & (p.block_size - 1) if p.block_shift >= 0 else tokens % p.block_size
-
-
-@inlined
-def computed_now(st: State, r: int, k: int) -> int:
-    """Computed tokens of slot k: a decoding one stores them less the counter."""
-    if st.slot[r, k].due >= 0:
-        return st.slot[r, k].computed + st.replica[r].counter
-    return st.slot[r, k].computed
-
-
-# queues of waiting requests: linked lists through `behind`
-
-
-@inlined
-def queue_of(st: State, r: int) -> int:
-    """The queue that this replica takes from."""
-    return 0 if st.p[0].central else r
-
-
-@inlined
-def push_back(st: State, q: int, i: int) -> None:
-    """Request i waits behind the others."""
-    queue = st.queue[q]
-    st.request[i].behind = -1
-    if queue.first < 0:
-        queue.first = i
-    else:
-        st.request[queue.last].behind = i
-    queue.last = i
-    queue.length += 1
-    queue.tokens += st.request[i].prompt
-
-
-@inlined
-def push_front(st: State, q: int, i: int) -> None:
-    """Request i waits in front of the others."""
-    queue = st.queue[q]
-    st.request[i].behind = queue.first
-    queue.first = i
-    if queue.last < 0:
-        queue.last = i
-    queue.length += 1
-    queue.tokens += st.request[i].prompt
-
-
-@inlined
-def head_of(st: State, q: int) -> int:
-    """The waiting request at the head; −1: none. Those that gave up were uncounted before, and are unlinked here."""
-    queue = st.queue[q]
-    while queue.first >= 0 and st.request[queue.first].outcome == TIMED_OUT:
-        queue.first = st.request[queue.first].behind
-    if queue.first < 0:
-        queue.last = -1
-    return queue.first
-
-
-@inlined
-def pop_head(st: State, q: int) -> None:
-    """The head leaves the queue."""
-    queue = st.queue[q]
-    i = queue.first
-    queue.first = st.request[i].behind
-    if queue.first < 0:
-        queue.last = -1
-    queue.length -= 1
-    queue.tokens -= st.request[i].prompt
-
-
-# slots of running sequences: a list in order of admission
 
 
 @inlined
@@ -296,47 +128,6 @@ def cross_windows(st: State, r: int) -> None:
 
 
 @inlined
-def blocks_needed(st: State, r: int, j: int) -> int:
-    """Blocks that the decoding sequences take over the next j steps."""
-    rec, size = st.replica[r], st.p[0].block_size
-    need, rest = 0, j
-    if j >= size:
-        need = j // size * rec.decoding
-        rest = j % size
-    due = due_residue(rec.counter, size)
-    for _ in range(rest):
-        need += st.residues[r, due]
-        due = due - 1 if due > 0 else size - 1
-    return need
-
-
-@inlined
-def due_residue(counter: int, size: int) -> int:
-    """Residue class of the sequences that take a block at this counter: (−counter) mod size."""
-    rest = counter & (size - 1) if size & (size - 1) == 0 else counter % size
-    return size - rest if rest else 0
-
-
-@inlined
-def steps_within_blocks(st: State, r: int, most: int) -> int:
-    """The most steps, up to `most`, that the free blocks allow."""
-    rec, size = st.replica[r], st.p[0].block_size
-    if rec.decoding == 0 or rec.free * size >= (most + size) * rec.decoding:
-        return most
-    rounds = rec.free // rec.decoding
-    left = rec.free - rounds * rec.decoding
-    j = rounds * size
-    due = due_residue(rec.counter, size)
-    while j < most:
-        left -= st.residues[r, due]
-        if left < 0:
-            break
-        due = due - 1 if due > 0 else size - 1
-        j += 1
-    return min(j, most)
-
-
-@inlined
 def preempt_last(st: State, r: int, q: int) -> None:
     """The most recently admitted sequence gives its blocks back and waits in front, to be computed again."""
     rec = st.replica[r]
@@ -368,12 +159,6 @@ def end_request(st: State, r: int, i: int, when_s: float, outcome: int) -> None:
     st.replica[r].outstanding -= 1
     if st.p[0].dynamic:
         spawn(st, i, when_s)
-
-
-@inlined
-def held_at_end(st: State, i: int) -> int:
-    """Blocks of request i's whole life."""
-    return blocks(st, st.request[i].prompt + st.request[i].output - 1)
 
 
 @inlined

@@ -1,0 +1,76 @@
+"""Compiled: sequences that leave before their last token, and the end of a static batch."""
+
+from __future__ import annotations
+
+import math
+
+from fleetplan.engine.agenda import spawn
+from fleetplan.engine.blocks import blocks, held_at_end
+from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
+from fleetplan.engine.slots import remove
+from fleetplan.engine.state import CONTINUOUS, STATIC, State
+
+
+@inlined
+def hold_slot(st: State, r: int, context: int) -> None:
+    """Static: a member that is over at its prefill costs a decode at that context."""
+    rec, p = st.replica[r], st.p[0]
+    rec.kv_read += context
+    if p.window:
+        rec.window_read += min(context, p.window)
+
+
+@compiled
+def leave(st: State, r: int, k: int, computed: int) -> None:
+    """A request that gave up during its prefill is dropped."""
+    rec, p = st.replica[r], st.p[0]
+    if p.scheduler == STATIC:
+        hold_slot(st, r, computed)
+        return
+    if p.limited:
+        rec.free += held_at_end(st, st.slot[r, k].row) if p.scheduler == CONTINUOUS else blocks(st, computed)
+    remove(st, r, k)
+
+
+@compiled
+def end_batch(st: State, r: int) -> None:
+    """Static: the longest member has ended; every slot and block is free."""
+    rec, p = st.replica[r], st.p[0]
+    while rec.first >= 0:
+        k = rec.first
+        if p.limited:
+            rec.free += held_at_end(st, st.slot[r, k].row)
+        remove(st, r, k)
+    rec.kv_read = rec.window_read = rec.growing = rec.window_growing = 0
+
+
+@compiled
+def give_up(st: State, i: int, when_s: float) -> None:
+    """Request i has no token by its deadline: it leaves the queue now, or the batch at the end of the step."""
+    if st.request[i].outcome != UNFINISHED or st.request[i].generated > 0:
+        return
+    r = st.request[i].served_by
+    st.request[i].outcome = TIMED_OUT
+    st.request[i].finish_s = when_s
+    waiting = math.isnan(st.request[i].scheduled_s) or not _runs(st, r, i)
+    if r >= 0:
+        st.replica[r].outstanding -= 1
+    if st.p[0].dynamic:
+        spawn(st, i, when_s)
+    if waiting:
+        q = 0 if st.p[0].central else r
+        st.queue[q].length -= 1
+        st.queue[q].tokens -= st.request[i].prompt
+
+
+@compiled
+def _runs(st: State, r: int, i: int) -> bool:
+    """Whether request i, without a token yet, holds a slot: it does from its scheduling on unless it was preempted since."""
+    rec = st.replica[r]
+    k = rec.last
+    while k >= 0 and st.slot[r, k].due < 0:
+        if st.slot[r, k].row == i:
+            return True
+        k = st.slot[r, k].before
+    return False

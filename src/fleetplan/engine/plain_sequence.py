@@ -1,0 +1,68 @@
+"""The plain twin's sequences and replicas."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from fleetplan.engine.outcome import UNFINISHED, Reason
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One request on its way: what is known, what is computed, what it holds."""
+
+    row: int
+    prompt: int
+    output: int
+    arrival_s: float
+    timeout_s: float
+    gap_s: float
+    computed: int = 0
+    generated: int = 0
+    blocks: int = 0
+    chunk: int = 0
+    decodes: bool = False
+    """Whether this step's one token comes after an emitted one; static: or its slot costs as if."""
+    preemptions: int = 0
+    restarts: int = 0
+    successor: Sequence | None = None
+    replica: int = -1
+    first_scheduled_s: float = math.nan
+    first_token_s: float = math.nan
+    last_token_s: float = math.nan
+    finish_s: float = math.nan
+    outcome: int = UNFINISHED
+    reason: int = Reason.NONE
+
+    @property
+    def known(self) -> int:
+        """Tokens whose KV the next token needs: prompt and generated."""
+        return self.prompt + self.generated
+
+    @property
+    def left(self) -> int:
+        """Tokens still to compute before the next one is emitted."""
+        return self.known - self.computed
+
+
+@dataclass(eq=False)
+class Replica:
+    """One engine: its queue, its running sequences in order of admission, its free blocks, the step under way."""
+
+    index: int
+    waiting: deque[Sequence]
+    free_blocks: float
+    running: list[Sequence] = field(default_factory=list)
+    scheduled: list[Sequence] = field(default_factory=list)
+    step_end_s: float = math.inf
+    begin_at_s: float = math.inf
+    begun_at_s: float = 0.0
+    free_at_s: float = 0.0
+    outstanding: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+    up: bool = True
+    open: bool = True
+    incarnation: int = 0

@@ -1,0 +1,62 @@
+"""Compiled: queues of waiting requests, linked lists through `behind`."""
+
+from __future__ import annotations
+
+from fleetplan.engine.jit import inlined
+from fleetplan.engine.outcome import TIMED_OUT
+from fleetplan.engine.state import State
+
+
+@inlined
+def queue_of(st: State, r: int) -> int:
+    """The queue that this replica takes from."""
+    return 0 if st.p[0].central else r
+
+
+@inlined
+def push_back(st: State, q: int, i: int) -> None:
+    """Request i waits behind the others."""
+    queue = st.queue[q]
+    st.request[i].behind = -1
+    if queue.first < 0:
+        queue.first = i
+    else:
+        st.request[queue.last].behind = i
+    queue.last = i
+    queue.length += 1
+    queue.tokens += st.request[i].prompt
+
+
+@inlined
+def push_front(st: State, q: int, i: int) -> None:
+    """Request i waits in front of the others."""
+    queue = st.queue[q]
+    st.request[i].behind = queue.first
+    queue.first = i
+    if queue.last < 0:
+        queue.last = i
+    queue.length += 1
+    queue.tokens += st.request[i].prompt
+
+
+@inlined
+def head_of(st: State, q: int) -> int:
+    """The waiting request at the head; −1: none. Those that gave up were uncounted before, and are unlinked here."""
+    queue = st.queue[q]
+    while queue.first >= 0 and st.request[queue.first].outcome == TIMED_OUT:
+        queue.first = st.request[queue.first].behind
+    if queue.first < 0:
+        queue.last = -1
+    return queue.first
+
+
+@inlined
+def pop_head(st: State, q: int) -> None:
+    """The head leaves the queue."""
+    queue = st.queue[q]
+    i = queue.first
+    queue.first = st.request[i].behind
+    if queue.first < 0:
+        queue.last = -1
+    queue.length -= 1
+    queue.tokens -= st.request[i].prompt

@@ -1,0 +1,237 @@
+"""Compiled: what one replica runs in the step that it starts, or in a whole stretch of decode-only steps."""
+
+from __future__ import annotations
+
+import math
+
+from fleetplan.engine.blocks import blocks, due_residue, held_at_end, steps_within_blocks
+from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
+from fleetplan.engine.config import NANOSECOND
+from fleetplan.engine.heaps import next_crossing, next_due
+from fleetplan.engine.jit import inlined
+from fleetplan.engine.leaving import leave
+from fleetplan.engine.outcome import TIMED_OUT
+from fleetplan.engine.queues import head_of, queue_of
+from fleetplan.engine.slots import admit, preempt_last
+from fleetplan.engine.state import (
+    BUSY,
+    CHUNKED,
+    CONTINUOUS,
+    IDLE,
+    MIXED,
+    PREFILL_FIRST,
+    STATIC,
+    STRETCH,
+    State,
+)
+
+
+@inlined
+def may_admit(st: State, r: int) -> bool:
+    """Whether a request that arrived now could join the next step, blocks aside."""
+    rec, p = st.replica[r], st.p[0]
+    if p.scheduler == STATIC:
+        return False
+    if rec.running >= rec.most:
+        return False
+    return p.scheduler != CHUNKED or rec.decoding < p.budget
+
+
+@inlined
+def begin(st: State, r: int) -> None:
+    """Start the step that the scheduler chooses at the replica's time, or a stretch of decode-only ones; idle if there is none."""
+    rec, p = st.replica[r], st.p[0]
+    rec.new = -1
+    if rec.partial >= 0 and st.request[st.slot[r, rec.partial].row].outcome == TIMED_OUT:
+        leave(st, r, rec.partial, st.slot[r, rec.partial].computed)
+        rec.partial = -1
+    preempted = False
+    if p.scheduler == CHUNKED:
+        preempted = _begin_chunked(st, r)
+    elif p.scheduler == CONTINUOUS:
+        _begin_continuous(st, r)
+    elif p.scheduler == PREFILL_FIRST:
+        preempted = _begin_prefill_first(st, r)
+    else:
+        _begin_static(st, r)
+    if rec.new < 0:
+        _begin_stretch(st, r, preempted)
+
+
+@inlined
+def _begin_chunked(st: State, r: int) -> bool:
+    rec, p = st.replica[r], st.p[0]
+    q = queue_of(st, r)
+    need, preempted = 0, False
+    if p.paged and rec.decoding > 0:
+        need, preempted = _make_room(st, r, q)
+    n = rec.decoding
+    read = pairs = rec.kv_read
+    window_read = window_pairs_ = rec.window_read
+    left = p.budget - n
+    spare = rec.free - need
+    if rec.partial >= 0 and left > 0:
+        k = rec.partial
+        i = st.slot[r, k].row
+        done = st.slot[r, k].computed
+        chunk = min(st.request[i].prompt + st.request[i].generated - done, left)
+        more = blocks(st, done + chunk) - blocks(st, done) if p.limited else 0
+        if more > spare:
+            preempt_last(st, r, q)
+            spare = rec.free - need
+            preempted = True
+        else:
+            rec.free -= more
+            spare -= more
+            rec.new = k
+            st.slot[r, k].chunk = chunk
+            left -= chunk
+            n += chunk
+            read += done + chunk
+            pairs += chunk * done + chunk * (chunk + 1) // 2
+            if p.window:
+                window_read += min(done + chunk, p.window)
+                window_pairs_ += window_pairs(done, chunk, p.window)
+    decoding_chunk = 0
+    if not preempted:
+        while left > 0 and rec.running < rec.most:
+            i = head_of(st, q)
+            if i < 0:
+                break
+            chunk = min(st.request[i].prompt + st.request[i].generated, left)
+            more = blocks(st, chunk) if p.limited else 0
+            if more > spare:
+                break
+            admit(st, r, q, chunk, more, rec.now_s)
+            spare -= more
+            left -= chunk
+            n += chunk
+            read += chunk
+            pairs += chunk * (chunk + 1) // 2
+            if p.window:
+                window_read += min(chunk, p.window)
+                window_pairs_ += window_pairs(0, chunk, p.window)
+    if rec.new >= 0:
+        rec.free -= need
+        k = rec.new
+        while k >= 0:  # a preempted request whose last chunk is one token decodes, by definition
+            if st.slot[r, k].chunk == 1 and st.request[st.slot[r, k].row].generated > 0:
+                decoding_chunk += 1
+            k = st.slot[r, k].after
+        _run_step(
+            st, r, n, rec.running, rec.decoding + decoding_chunk, read, pairs, window_read, window_pairs_
+        )
+    return preempted
+
+
+@inlined
+def _make_room(st: State, r: int, q: int) -> tuple[int, bool]:
+    """Preempt the latest until the next decode step has its blocks; returns how many it takes, and whether any was preempted."""
+    rec, p = st.replica[r], st.p[0]
+    preempted = False
+    due = due_residue(rec.counter, p.block_size)
+    while st.residues[r, due] > rec.free:
+        preempt_last(st, r, q)
+        preempted = True
+    return st.residues[r, due], preempted
+
+
+@inlined
+def _begin_continuous(st: State, r: int) -> None:
+    rec, p = st.replica[r], st.p[0]
+    q = queue_of(st, r)
+    n = rec.decoding
+    read = pairs = rec.kv_read
+    window_read = window_pairs_ = rec.window_read
+    while rec.running < rec.most:
+        i = head_of(st, q)
+        if i < 0:
+            break
+        life = held_at_end(st, i) if p.limited else 0
+        if life > rec.free:
+            break
+        chunk = st.request[i].prompt
+        admit(st, r, q, chunk, life, rec.now_s)
+        n += chunk
+        read += chunk
+        pairs += chunk * (chunk + 1) // 2
+        if p.window:
+            window_read += min(chunk, p.window)
+            window_pairs_ += window_pairs(0, chunk, p.window)
+    if rec.new >= 0:
+        _run_step(st, r, n, rec.running, rec.decoding, read, pairs, window_read, window_pairs_)
+
+
+@inlined
+def _begin_static(st: State, r: int) -> None:
+    if st.replica[r].running == 0:
+        _begin_continuous(st, r)
+
+
+@inlined
+def _begin_prefill_first(st: State, r: int) -> bool:
+    rec, p = st.replica[r], st.p[0]
+    q = queue_of(st, r)
+    n = b = d = read = pairs = window_read = window_pairs_ = 0
+    while rec.running < rec.most:
+        i = head_of(st, q)
+        if i < 0:
+            break
+        chunk = st.request[i].prompt + st.request[i].generated
+        more = blocks(st, chunk) if p.limited else 0
+        if more > rec.free or (b > 0 and n + chunk > p.budget):
+            break
+        admit(st, r, q, chunk, more, rec.now_s)
+        if chunk == 1 and st.request[i].generated > 0:
+            d += 1
+        b += 1
+        n += chunk
+        read += chunk
+        pairs += chunk * (chunk + 1) // 2
+        if p.window:
+            window_read += min(chunk, p.window)
+            window_pairs_ += window_pairs(0, chunk, p.window)
+    if rec.new >= 0:
+        _run_step(st, r, n, b, d, read, pairs, window_read, window_pairs_)
+        return False
+    if p.paged and rec.decoding > 0:
+        return _make_room(st, r, q)[1]
+    return False
+
+
+@inlined
+def _run_step(
+    st: State, r: int, n: int, b: int, d: int, read: int, pairs: int, window_read: int, window_pairs_: int
+) -> None:
+    rec = st.replica[r]
+    rec.kind = MIXED
+    rec.ahead = 1
+    rec.end_s = rec.now_s + step_s(st, n, b, d, read, pairs, window_read, window_pairs_)
+    rec.status = BUSY
+    rec.key_s = rec.end_s - NANOSECOND
+
+
+@inlined
+def _begin_stretch(st: State, r: int, preempted: bool) -> None:
+    """Decode-only steps up to the next finish, window crossing or block shortage; one, where the next may differ."""
+    rec, p = st.replica[r], st.p[0]
+    due = next_due(st, r)
+    if due < 0:
+        rec.status = IDLE
+        rec.key_s = math.inf
+        return
+    j = due - rec.counter
+    if p.window:
+        crossing = next_crossing(st, r)
+        if crossing >= 0:
+            j = min(j, crossing - rec.counter)
+    if p.paged:
+        j = steps_within_blocks(st, r, j)
+    if preempted or (p.central and may_admit(st, r) and head_of(st, 0) >= 0):
+        j = 1
+    set_stretch(st, r, rec.running)
+    rec.kind = STRETCH
+    rec.ahead = j
+    rec.end_s = rec.now_s + stretch_s(rec, j)
+    rec.status = BUSY
+    rec.key_s = rec.end_s - NANOSECOND
