@@ -133,6 +133,12 @@ def test_a_bad_file_is_told_with_its_line(files: Path, text: str, told: str) -> 
         (("--block-size", str(10**30)), "block_size: must be at most"),
         (("--max-queued-tokens", str(10**30)), "max_queued_tokens: must be at most"),
         (("--replicas", str(10**9)), "give fewer replicas"),
+        (("--acceptance", "0.5"), "--acceptance: says how to speculate"),
+        (("--drafts", "3"), "it is never assumed"),
+        (("--drafts", "3", "--acceptance", "half"), "no list of numbers"),
+        (("--drafts", "3", "--acceptance", "0.5,0.4", "--draft-cost", "0"), "2 values for 3 drafts"),
+        (("--drafts", "3", "--acceptance", "0.5,0.4,nan", "--draft-cost", "0"), "each must be in 0..1"),
+        (("--drafts", "3", "--acceptance", "0.5"), "its own step time"),
     ],
 )
 def test_a_bad_option_is_told(files: Path, options: tuple[str, ...], told: str) -> None:
@@ -173,3 +179,13 @@ def test_a_file_that_cannot_be_written_is_told_without_a_traceback(
         main()
     assert exit_.value.code == 2
     assert "cost.json: cannot be read or written (" in capsys.readouterr().err
+
+
+def test_drafts_that_are_all_accepted_take_fewer_steps(files: Path) -> None:
+    alone = run(files)
+    drafted = run(files, "--drafts", "4", "--acceptance", "1", "--draft-cost", "0.1")
+    assert drafted["steps"] < alone["steps"]
+    assert drafted["output_tokens"] == alone["output_tokens"]
+    own = run(files, "--drafts", "4", "--acceptance", "1", "--draft-steptime", str(files / "cost.json"))
+    assert own["steps"] == drafted["steps"]
+    assert own["e2e_mean_s"] > drafted["e2e_mean_s"]

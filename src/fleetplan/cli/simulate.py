@@ -52,7 +52,13 @@ class _Seconds(click.ParamType):
 @click.option(
     "--router", default="round_robin", show_default=True, help="how arrivals are spread over replicas"
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="of the random routers")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="of the random routers and of the acceptance of drafts",
+)
 @click.option("--max-queued-requests", type=int, help="an arrival that finds this many waiting is rejected")
 @click.option("--max-queued-tokens", type=int, help="most prompt tokens that may wait at a replica")
 @click.option(
@@ -69,6 +75,18 @@ class _Seconds(click.ParamType):
 @click.option(
     "--start-up-s", type=_Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
 )
+@click.option("--drafts", type=int, help="speculation: drafted tokens of every decoding sequence and step, K")
+@click.option(
+    "--acceptance", help="chance of draft i given those before it: K values by comma, or one for all of them"
+)
+@click.option(
+    "--draft-cost",
+    type=float,
+    help="one draft step over one decode step of the target, c (0: drafting is free)",
+)
+@click.option("--draft-steptime", help="JSON: the draft's own step times, instead of --draft-cost")
+@click.option("--draft-passes", type=int, help="draft steps of one step of the target (default: one a draft)")
+@click.option("--drafts-off-above", type=int, help="steps in which more sequences decode draft nothing")
 @click.option("--until-s", type=_Seconds(never=True), help="stop here; what runs then is unfinished")
 @click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
 @click.option("--out", type=click.Path(dir_okay=False), help="a row a request, to .csv or .parquet")
@@ -114,6 +132,7 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         block_size=options["block_size"],
         max_queued_requests=options["max_queued_requests"],
         max_queued_tokens=options["max_queued_tokens"],
+        speculation=_speculation(options),
     )
     closed = (
         None if options["concurrency"] is None else ClosedLoop(options["concurrency"], options["think_s"])
@@ -131,6 +150,40 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         plain=options["plain"],
     )
     return result, order
+
+
+def _speculation(options: dict[str, Any]) -> Any:
+    from fleetplan.engine import Speculation
+    from fleetplan.errors import InputError
+    from fleetplan.physics.steptime_file import from_json
+
+    names = ("acceptance", "draft_cost", "draft_steptime", "draft_passes", "drafts_off_above")
+    if options["drafts"] is None:
+        given = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
+        if given:
+            raise InputError(
+                f"{given[0]}: says how to speculate (got no --drafts), give --drafts K, or drop it"
+            )
+        return None
+    if options["acceptance"] is None:
+        raise InputError(
+            "--acceptance: must be given with --drafts (got none), like 0.75,0.70,0.66; it is never assumed"
+        )
+    try:
+        acceptance = [float(cell) for cell in options["acceptance"].split(",")]
+    except ValueError:
+        raise InputError(
+            f"--acceptance: is no list of numbers (got {options['acceptance']!r}), like 0.75,0.70,0.66 would be right"
+        ) from None
+    return Speculation.of(
+        acceptance,
+        options["drafts"],
+        draft_cost=options["draft_cost"],
+        draft_step=None if options["draft_steptime"] is None else from_json(options["draft_steptime"]),
+        passes=options["draft_passes"],
+        off_above=options["drafts_off_above"],
+        seed=options["seed"],
+    )
 
 
 def _requests(path: str) -> tuple[Any, Any]:

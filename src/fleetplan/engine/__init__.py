@@ -6,6 +6,7 @@ from fleetplan.engine.load import ClosedLoop, Outage, rolling_restart, starting
 from fleetplan.engine.outcome import FINISHED, OUTCOMES, REASONS, REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.result import Promise, Result, Series, Stability
 from fleetplan.engine.run import simulate
+from fleetplan.engine.speculate import Speculation
 
 __all__ = [
     "FINISHED",
@@ -23,6 +24,7 @@ __all__ = [
     "Promise",
     "Result",
     "Series",
+    "Speculation",
     "Stability",
     "blocks_for",
     "rolling_restart",

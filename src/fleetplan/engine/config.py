@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetplan.engine.speculate import Speculation
 from fleetplan.errors import InputError, unknown_name
 
 SCHEDULERS = ("static", "continuous", "chunked", "prefill_first", "disaggregated")
@@ -45,6 +46,8 @@ class EngineConfig:
     """An arrival that finds this many waiting at its replica is rejected; None: no limit."""
     max_queued_tokens: int | None = None
     """An arrival whose prompt would lift the waiting prompt tokens of its replica above this is rejected; None: no limit."""
+    speculation: Speculation | None = None
+    """Drafts of every decoding sequence; None: one token a step."""
 
     def __post_init__(self) -> None:
         faults = []

@@ -7,12 +7,13 @@ import math
 from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.clock import add_gap, add_gaps, add_stretch, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
+from fleetplan.engine.drafting import keep_drafted, tokens_kept
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.leaving import end_batch, hold_slot, leave
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
 from fleetplan.engine.slots import cross_windows, end_request, finish_due, remove, start_decoding
-from fleetplan.engine.state import BUSY, IDLE, PREFILL_FIRST, READY, STATIC, STRETCH, State
+from fleetplan.engine.state import BUSY, DRAFTED, IDLE, PREFILL_FIRST, READY, STATIC, STRETCH, State
 
 
 @inlined
@@ -40,6 +41,10 @@ def commit(st: State, r: int) -> None:
         add_stretch_gaps(st, r, rec.ahead)
         rec.last_decode_s = now_s
         _advance(st, r, rec.ahead, now_s)
+    elif rec.kind == DRAFTED:
+        keep_drafted(st, r, now_s)
+        if rec.new >= 0:
+            _emit_new(st, r, now_s)
     else:
         if rec.growing > 0 and p.scheduler != PREFILL_FIRST:
             add_gaps(st, r, now_s - rec.now_s)
@@ -95,7 +100,9 @@ def sample(st: State, r: int) -> None:
     if rec.kind == STRETCH:
         st.series[at].tokens += (rec.ahead - emitted) * rec.growing
         return
-    if p.scheduler != PREFILL_FIRST:
+    if rec.kind == DRAFTED:
+        st.series[at].tokens += tokens_kept(st, r)
+    elif p.scheduler != PREFILL_FIRST:
         st.series[at].tokens += rec.growing
     k = rec.new
     while k >= 0:
@@ -170,7 +177,9 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
     left = st.request[i].output - st.request[i].generated
     if left > 0:
         start_decoding(st, r, k, left)
-        if p.scheduler == PREFILL_FIRST:
+        if p.drafts > 0:
+            st.slot[r, k].emitted_s = now_s
+        elif p.scheduler == PREFILL_FIRST:
             st.slot[r, k].emitted_s = now_s
             if rec.fresh == 0:
                 rec.fresh_first = k

@@ -40,6 +40,7 @@ class Plain(Schedulers):
         self.config = config
         self.router = router
         self.cost = scalar_cost(steptime)
+        self.set_drafting(config, steptime)
         self.window = steptime.window_tokens
         self.until_s = until_s
         self.closed_loop = closed_loop
@@ -236,6 +237,7 @@ class Plain(Schedulers):
         replica.incarnation += 1
         for s in lost:
             s.computed = s.generated = s.blocks = 0
+            s.emitting = False
             s.first_token_s = math.nan
             s.restarts += 1
             if s.timeout_s < math.inf:
@@ -263,9 +265,11 @@ class Plain(Schedulers):
         now_s, replica.begin_at_s = replica.begin_at_s, math.inf
         replica.begun_at_s = now_s
         replica.scheduled = []
-        if self.config.scheduler != "static":
+        static = self.config.scheduler == "static"
+        if not static:
             for s in [s for s in replica.running if s.outcome == TIMED_OUT]:
                 self.drop(replica, s)
+        self.choose_drafts(replica, static)
         policy: Callable[[Replica], None] = getattr(self, f"schedule_{self.config.scheduler}")
         policy(replica)
         if not replica.scheduled:
@@ -283,7 +287,7 @@ class Plain(Schedulers):
                 x_w += window_pairs(s.computed, s.chunk, self.window)
             if math.isnan(s.first_scheduled_s):
                 s.first_scheduled_s = now_s
-        step_s = self.cost(n, b, d, r, x, r_w, x_w)
+        step_s = self.cost(n, b, d, r, x, r_w, x_w) + self.draft_s(replica)
         replica.steps += 1
         replica.step_end_s = now_s + step_s
         heapq.heappush(
@@ -306,27 +310,29 @@ class Plain(Schedulers):
         for s in replica.scheduled:
             if s.outcome == FINISHED:
                 continue  # static: the slot of a finished member only costs time
-            s.computed += s.chunk
+            s.computed += s.kept or s.chunk
             if s.outcome == TIMED_OUT:
                 if not static:
                     self.drop(replica, s)
-            elif s.computed == s.known:
-                self.emit(replica, s, now_s)
+            elif s.kept or s.computed == s.known:
+                self.emit(replica, s, s.kept or 1, now_s)
         if static and all(s.outcome != UNFINISHED for s in replica.running):
             for s in replica.running:
                 self.release(replica, s)
             replica.running = []
         self.wake(replica, now_s)
 
-    def emit(self, replica: Replica, s: Sequence, now_s: float) -> None:
-        """One more token of this sequence; at its last it finishes."""
-        if s.generated == 0:
-            s.first_token_s = now_s
-        else:
-            self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
-        s.last_token_s = now_s
-        s.generated += 1
-        self.emissions_s.append(now_s)
+    def emit(self, replica: Replica, s: Sequence, tokens: int, now_s: float) -> None:
+        """So many more tokens of this sequence, all at once; at its last it finishes."""
+        s.emitting = True
+        for _ in range(tokens):
+            if s.generated == 0:
+                s.first_token_s = now_s
+            else:
+                self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
+            s.last_token_s = now_s
+            s.generated += 1
+            self.emissions_s.append(now_s)
         if s.generated == s.output:
             s.outcome, s.finish_s = FINISHED, now_s
             replica.outstanding -= 1

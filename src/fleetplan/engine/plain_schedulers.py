@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fleetplan.engine.config import EngineConfig, blocks_for
-from fleetplan.engine.outcome import FINISHED, TIMED_OUT
+from fleetplan.engine.outcome import FINISHED, TIMED_OUT, UNFINISHED
+from fleetplan.engine.plain_drafting import Drafting
 from fleetplan.engine.plain_sequence import Replica, Sequence
 
 
-class Schedulers:
+class Schedulers(Drafting):
     """Each scheduler fills replica.scheduled and sets every member's chunk."""
 
     config: EngineConfig
@@ -30,9 +31,9 @@ class Schedulers:
         self.grow(replica, s, blocks)
         self.plan(replica, s, chunk)
 
-    def plan(self, replica: Replica, s: Sequence, chunk: int) -> None:
-        s.chunk = chunk
-        s.decodes = s.generated > 0 and chunk == 1
+    def plan(self, replica: Replica, s: Sequence, chunk: int, kept: int = 0) -> None:
+        s.chunk, s.kept = chunk, kept
+        s.decodes = s.generated > 0 and (chunk == 1 or kept > 0)
         replica.scheduled.append(s)
 
     def grow(self, replica: Replica, s: Sequence, blocks: int) -> None:
@@ -46,7 +47,8 @@ class Schedulers:
                     s.computed = s.prompt + s.output - 2
                 elif s.outcome == TIMED_OUT:
                     s.computed = s.prompt - 1
-                self.plan(replica, s, 1)
+                kept = self.keeps(s, self.drafts) if s.outcome == UNFINISHED else 0
+                self.plan(replica, s, 1 + self.drafts, kept)
                 s.decodes = True
             return
         while self.can_admit(replica):
@@ -58,7 +60,7 @@ class Schedulers:
 
     def schedule_continuous(self, replica: Replica) -> None:
         for s in replica.running:
-            self.plan(replica, s, 1)
+            self.plan(replica, s, 1 + self.drafts, self.keeps(s, self.drafts))
         while self.can_admit(replica):
             head = replica.waiting[0]
             life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
@@ -89,7 +91,7 @@ class Schedulers:
             left -= head.left
             self.admit(replica, need, head.left)
         if not replica.scheduled:
-            self.schedule_running(replica, len(replica.running))
+            self.schedule_running(replica, len(replica.running) * (1 + self.drafts))
 
     def schedule_running(self, replica: Replica, left: int) -> tuple[int, bool]:
         """Running sequences in order of admission, the most recent ones giving way to those that lack a block."""
@@ -97,8 +99,9 @@ class Schedulers:
         position = 0
         while position < len(replica.running) and left > 0:
             s = replica.running[position]
-            chunk = min(s.left, left)
-            need = blocks_for(s.computed + chunk, self.config.block_size)
+            chunk = min(1 + self.drafts if s.emitting else s.left, left)
+            kept = self.keeps(s, chunk - 1) if s.emitting else 0
+            need = blocks_for(s.computed + (kept or chunk), self.config.block_size)
             while need - s.blocks > replica.free_blocks:
                 victim = replica.running.pop()
                 self.preempt(replica, victim)
@@ -106,7 +109,7 @@ class Schedulers:
                 if victim is s:
                     return left, preempted
             self.grow(replica, s, need)
-            self.plan(replica, s, chunk)
+            self.plan(replica, s, chunk, kept)
             left -= chunk
             position += 1
         return left, preempted
@@ -115,6 +118,7 @@ class Schedulers:
         """Its blocks are freed, all of it is computed again, and it waits in front."""
         self.release(replica, victim)
         victim.computed = 0
+        victim.emitting = False
         victim.preemptions += 1
         replica.waiting.appendleft(victim)
         if self.central:

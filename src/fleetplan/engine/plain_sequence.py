@@ -24,7 +24,11 @@ class Sequence:
     blocks: int = 0
     chunk: int = 0
     decodes: bool = False
-    """Whether this step's one token comes after an emitted one; static: or its slot costs as if."""
+    """Whether this step's one token, drafts aside, comes after an emitted one; static: or its slot costs as if."""
+    emitting: bool = False
+    """It emitted a token when it last ran, so that its next step has one token to compute, and drafts."""
+    kept: int = 0
+    """Tokens that this step emits for a decoding sequence: one, and the drafts accepted, cut at the output's end."""
     preemptions: int = 0
     restarts: int = 0
     successor: Sequence | None = None

@@ -7,6 +7,7 @@ import math
 from fleetplan.engine.blocks import blocks, due_residue, held_at_end, steps_within_blocks
 from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
+from fleetplan.engine.drafting import begin_drafting
 from fleetplan.engine.heaps import next_crossing, next_due
 from fleetplan.engine.jit import inlined
 from fleetplan.engine.leaving import leave
@@ -45,6 +46,9 @@ def begin(st: State, r: int) -> None:
     if rec.partial >= 0 and st.request[st.slot[r, rec.partial].row].outcome == TIMED_OUT:
         leave(st, r, rec.partial, st.slot[r, rec.partial].computed)
         rec.partial = -1
+    if p.drafts > 0:
+        begin_drafting(st, r)
+        return
     preempted = False
     if p.scheduler == CHUNKED:
         preempted = _begin_chunked(st, r)

@@ -64,6 +64,11 @@ def remove(st: State, r: int, k: int) -> None:
 def start_decoding(st: State, r: int, k: int, left: int) -> None:
     """Slot k adds one token a step from the next step on, `left` in all."""
     rec, p = st.replica[r], st.p[0]
+    if p.drafts > 0:  # the counter stands at 0: each sequence advances by itself
+        st.slot[r, k].due = left
+        st.slot[r, k].kept = 0
+        rec.decoding += 1
+        return
     heap = st.heap[r]
     computed = st.slot[r, k].computed
     st.slot[r, k].computed = computed - rec.counter
@@ -98,6 +103,10 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
 def stop_decoding(st: State, r: int, k: int) -> None:
     """Slot k adds no more tokens: its share of every sum goes, and `computed` is plain again."""
     rec, p = st.replica[r], st.p[0]
+    if p.drafts > 0:
+        st.slot[r, k].due = -1
+        rec.decoding -= 1
+        return
     if p.paged:
         st.residues[r, residue(st, st.slot[r, k].computed)] -= 1
     computed = st.slot[r, k].computed + rec.counter
@@ -137,7 +146,9 @@ def preempt_last(st: State, r: int, q: int) -> None:
         rec.partial = -1
     else:
         st.request[i].generated = st.request[i].output - (st.slot[r, k].due - rec.counter)
-        if st.p[0].scheduler == PREFILL_FIRST and rec.fresh > 0:
+        if st.p[0].drafts > 0:
+            st.request[i].finish_s = st.slot[r, k].emitted_s
+        elif st.p[0].scheduler == PREFILL_FIRST and rec.fresh > 0:
             rec.fresh -= 1
             st.request[i].finish_s = st.slot[r, k].emitted_s
             if rec.fresh == 0:

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from fleetplan.engine.config import EngineConfig
 from fleetplan.engine.histogram import BINS
+from fleetplan.engine.speculate import MASK, Speculation
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
 IDLE, BUSY, READY = 0, 1, 2
-STRETCH, MIXED = 0, 1
+STRETCH, MIXED, DRAFTED = 0, 1, 2
 STATIC, CONTINUOUS, CHUNKED, PREFILL_FIRST = 0, 1, 2, 3
 UNLIMITED = 1 << 60
 SLOT_BITS = 22
@@ -31,9 +32,25 @@ PARAMETERS = np.dtype(
         ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
-        ("up", "i8"), ("next_outage", "i8"),
+        ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"),
     ]
 )  # fmt: skip
+DRAFT = np.dtype(
+    [
+        ("off_above", "i8"), ("seed", "i8"), ("factor", "f8"),
+        ("sequence_s", "f8"), ("decode_s", "f8"), ("pair_s", "f8"), ("window_pair_s", "f8"), ("kv_token_s", "f8"),
+        ("window_kv_token_s", "f8"), ("state_s", "f8"), ("window", "i8"),
+        ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
+    ]
+)  # fmt: skip
+"""Speculation: when it is off, its draws, draft steps times their cost, and the coefficients of a draft step."""
+WORK = np.dtype(
+    [
+        ("tokens", "i8"), ("sequences", "i8"), ("decoding", "i8"), ("kv_read", "i8"), ("pairs", "i8"),
+        ("window_read", "i8"), ("window_pairs", "i8"), ("drafted", "i8"), ("draft_read", "i8"), ("draft_window_read", "i8"),
+    ]
+)  # fmt: skip
+"""Sums over the sequences of the step that is being made up."""
 REPLICA = np.dtype(
     [
         ("status", "i8"), ("key_s", "f8"), ("now_s", "f8"), ("end_s", "f8"), ("kind", "i8"), ("ahead", "i8"),
@@ -68,11 +85,11 @@ EXTRA = np.dtype(
 )  # fmt: skip
 SLOT = np.dtype(
     [
-        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("spare", "i4"),
+        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i4"),
         ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"),
     ]
 )  # fmt: skip
-"""A running sequence: `due` is the counter at which it finishes, −1 while it does not decode."""
+"""A running sequence: `due` is the counter at which it finishes, −1 while it does not decode; with drafts `kept` is what it emits."""
 EVENT = np.dtype([("time_s", "f8"), ("row", "i8")])
 OUTAGE = np.dtype([("time_s", "f8"), ("replica", "i8"), ("kind", "i8")])
 SAMPLE = np.dtype([("running", "i8"), ("kv_blocks", "i8"), ("tokens", "i8")])
@@ -104,6 +121,18 @@ class State(NamedTuple):
     series: NDArray[Any]
     gaps: NDArray[Any]
     """By class and bin."""
+    draft: NDArray[Any]
+    survival: NDArray[np.float64]
+    draft_overhead: NDArray[np.float64]
+    draft_compute: NDArray[np.float64]
+    draft_memory: NDArray[np.float64]
+    work: NDArray[Any]
+
+
+_COEFFICIENTS = (
+    "sequence_s", "decode_s", "pair_s", "window_pair_s", "kv_token_s", "window_kv_token_s", "state_s",
+    "overhead_slope_s", "compute_slope_s", "memory_slope_s",
+)  # fmt: skip
 
 
 def make_state(
@@ -153,9 +182,10 @@ def make_state(
     }  # fmt: skip
     for name, value in values.items():
         p[name] = value
-    for name in ("sequence_s", "decode_s", "pair_s", "window_pair_s", "kv_token_s", "window_kv_token_s", "state_s",
-                 "overhead_slope_s", "compute_slope_s", "memory_slope_s"):  # fmt: skip
+    for name in _COEFFICIENTS:
         p[name] = getattr(steptime, name)
+    drafter, draft, survival = _speculation(config.speculation, steptime)
+    p["drafts"] = len(survival)
     replica = np.zeros(replicas, REPLICA)
     replica["key_s"] = np.inf
     replica["free"] = p["total_blocks"][0]
@@ -184,6 +214,8 @@ def make_state(
         expiry=np.zeros(n * (1 + len(outages if outages is not None else ())) if expiring else 1, EVENT),
         outage=np.zeros(0, OUTAGE) if outages is None else outages,
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
+        draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
+        draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
     )  # fmt: skip
     if closed is not None:
         users, think_s = closed
@@ -194,6 +226,23 @@ def make_state(
         state.ahead["row"][:first] = np.arange(first)
         p["arrivals_ahead"] = p["next_row"] = first
     return state
+
+
+def _speculation(
+    given: Speculation | None, target: StepTime
+) -> tuple[StepTime, NDArray[Any], NDArray[np.float64]]:
+    """Whose step a draft step is like, its record, and survival by position: empty without speculation."""
+    draft = np.zeros(1, DRAFT)
+    if given is None:
+        return target, draft, np.zeros(0)
+    step = target if given.draft_step is None else given.draft_step
+    draft["off_above"] = _or_unlimited(given.off_above)
+    draft["seed"] = np.uint64(given.seed & MASK).astype(np.int64)
+    draft["factor"] = given.draft_steps * (1.0 if given.draft_cost is None else given.draft_cost)
+    draft["window"] = step.window_tokens
+    for name in _COEFFICIENTS:
+        draft[name] = getattr(step, name)
+    return step, draft, np.array(given.survival)
 
 
 def _or_unlimited(limit: int | None) -> int:
