@@ -17,11 +17,13 @@ from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.machine import Machine, machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.search import Found, least_count
-from fleetplan.sizing.verdict import Verdict, judge
+from fleetplan.sizing.verdict import Looks, Verdict, judge
 from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
 
 FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 4
+FURTHER_LOOKS = (8, 16)
+"""Replications after which the certificate looks again where the search left noise in it."""
 BURST_REQUESTS = 3000
 BURST_TURNS = 12
 """A saturated run lasts this many times as long as a full batch."""
@@ -111,11 +113,23 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
 
 
 def verdict_at(
-    built: Machine, subject: Plan, sustainable_per_s: float, replicas: int, replications: int | None = None
+    built: Machine,
+    subject: Plan,
+    sustainable_per_s: float,
+    replicas: int,
+    replications: int | None = None,
+    further: bool = False,
 ) -> Verdict:
-    """Simulate the planned traffic on this many replicas, as often as the verdict takes."""
+    """Simulate the planned traffic on this many replicas, as often as the verdict takes; `further`: up to the last of FURTHER_LOOKS."""
     traffic, scenario = subject.traffic, subject.scenario
     given = replications or scenario.simulation.replications
+    level = scenario.policy.confidence
+    if given:
+        looks = Looks.fixed(given, level)
+    else:
+        search = tuple(range(1, MOST_REPLICATIONS + 1))
+        every = (*search, *FURTHER_LOOKS)
+        looks = Looks(every if further else search, FEWEST_REPLICATIONS, 1 - (1 - level) / len(every))
     engines = replicas * built.engines_per_replica
     utilisation = traffic.rate_per_s / (replicas * sustainable_per_s) if sustainable_per_s else float("inf")
 
@@ -137,9 +151,7 @@ def verdict_at(
         run,
         utilisation=utilisation,
         max_utilisation=scenario.policy.max_utilisation,
-        least=given or FEWEST_REPLICATIONS,
-        most=given or MOST_REPLICATIONS,
-        level=scenario.policy.confidence,
+        looks=looks,
         exact=traffic.exact,
         shortfalls=shortfalls,
     )

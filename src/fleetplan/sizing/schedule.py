@@ -13,7 +13,7 @@ from fleetplan.sizing import resilience
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.curve import Curve
 from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision
-from fleetplan.sizing.verdict import Verdict, judge
+from fleetplan.sizing.verdict import Looks, Verdict, judge
 from fleetplan.spec.policy import Autoscaling
 
 Ints = NDArray[np.int64]
@@ -114,9 +114,7 @@ def _verdict(decision: Decision, made: Schedule, given: Autoscaling) -> Verdict:
         lambda r: (resilience.run(chosen.machine, traffic, r, count, outages), traffic.warmup_s),
         utilisation=float(made.curve.load_replicas.mean() / made.serving.mean()),
         max_utilisation=math.inf,
-        least=replications,
-        most=replications,
-        level=decision.plan.scenario.policy.confidence,
+        looks=Looks.fixed(replications, decision.plan.scenario.policy.confidence),
         exact=traffic.exact,
     )
 

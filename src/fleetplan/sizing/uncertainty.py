@@ -13,7 +13,7 @@ from fleetplan.sizing.decide import Decision, Plan, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
 from fleetplan.sizing.search import least_count
-from fleetplan.sizing.verdict import Verdict, judge
+from fleetplan.sizing.verdict import Looks, Verdict, judge
 from fleetplan.traffic.requests import Requests
 
 NORMAL_90 = 1.2815515655446004
@@ -155,9 +155,7 @@ def _least(
             run,
             utilisation=traffic.rate_per_s * rate / (replicas * sustainable),
             max_utilisation=subject.scenario.policy.max_utilisation,
-            least=1,
-            most=1,
-            level=subject.scenario.policy.confidence,
+            looks=Looks.fixed(1, subject.scenario.policy.confidence),
             exact=True,
         )
 

@@ -54,6 +54,29 @@ class Limit:
         return self.bounds[0][1] if len(self.bounds) == 1 and self.bounds[0][2] == 0 else None
 
 
+@dataclass(frozen=True)
+class Looks:
+    """When a sequential test looks at its replications, and how sure each look is."""
+
+    at: tuple[int, ...]
+    """Replications after which it looks; it ends with the last."""
+    fewest: int
+    """A pass is taken from this many replications on; a clear failure at any look."""
+    level: float
+    """Of one look: all looks that there may be share what the test may err (Bonferroni)."""
+
+    @classmethod
+    def fixed(cls, replications: int, level: float) -> Looks:
+        """Just so many replications, fewer only where a failure is clear before.
+
+        >>> Looks.fixed(2, 0.95)
+        Looks(at=(1, 2), fewest=2, level=0.975)
+        """
+        return cls(
+            tuple(range(1, replications + 1)), replications, round(1 - (1 - level) / replications, 12)
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """What one replication says of one limit."""
@@ -187,25 +210,38 @@ def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime =
 def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
     """One limit over replications: pooled share and its two-sided t-interval by batch means.
 
-    The standard error is never taken below the binomial one at the promised share, so that a few batches without a miss do not look
-    certain.
+    From two replications on the variance is that of the same batch among replications, so that a course of the day that all of them
+    follow is no noise; its error is √(Σ_b s_b² / r) / B with r replications of B batches, at B·(r − 1) degrees of freedom. The standard
+    error is never taken below the binomial one at the promised share, so that a few batches without a miss do not look certain.
     """
     count = sum(s.count for s in samples)
     if not count:
         return Outcome(limit, 0, 1.0, 1.0, 1.0, None)
     share = sum(s.met for s in samples) / count
-    shares = np.concatenate([s.batch_shares for s in samples])
-    if len(shares) < 2:
+    error, freedom = _error(samples)
+    if not freedom:
         low, high = 0.0, 1.0
     else:
         binomial = math.sqrt(limit.share * (1 - limit.share) / count)
-        error = max(float(shares.std(ddof=1)) / math.sqrt(len(shares)), binomial)
-        half = float(stats.t.ppf(0.5 + level / 2, len(shares) - 1)) * error
+        half = float(stats.t.ppf(0.5 + level / 2, freedom)) * max(error, binomial)
         low, high = share - half, share + half
     value = _percentile(samples, limit.share)
     return Outcome(
         limit, count, share, low, high, value if value is not None and math.isfinite(value) else None
     )
+
+
+def _error(samples: Sequence[Sample]) -> tuple[float, int]:
+    """(standard error of the pooled share, degrees of freedom); 0 of these: one batch tells nothing of its spread."""
+    runs, sizes = len(samples), {len(s.batch_shares) for s in samples}
+    if runs > 1 and len(sizes) == 1:
+        shares = np.array([s.batch_shares for s in samples])
+        spread = float(shares.var(axis=0, ddof=1).sum()) / runs
+        return math.sqrt(spread) / shares.shape[1], shares.shape[1] * (runs - 1)
+    shares = np.concatenate([s.batch_shares for s in samples])
+    if len(shares) < 2:
+        return 0.0, 0
+    return float(shares.std(ddof=1)) / math.sqrt(len(shares)), len(shares) - 1
 
 
 def judge(
@@ -216,25 +252,20 @@ def judge(
     *,
     utilisation: float,
     max_utilisation: float,
-    least: int,
-    most: int,
-    level: float,
+    looks: Looks,
     exact: bool,
     shortfalls: tuple[str, ...] = (),
 ) -> Verdict:
-    """Run replications 0, 1, … until the verdict is clear at `level`, at least `least` and at most `most` of them.
+    """Run replications 0, 1, … until a look finds the verdict clear, or it was the last.
 
-    `run` gives a replication's result and warm-up [s]. The level is shared among the looks (Bonferroni), so that looking often does
-    not make noise look like a verdict.
+    `run` gives a replication's result and warm-up [s].
     """
-    looks = max(most - least + 1, 1)
-    per_look = 1 - (1 - level) / looks
     samples: list[list[Sample]] = [[] for _ in limits]
     stable: list[bool] = []
     preemptions, requests, rates = 0, 0, []
     verdict = None
     values: dict[str, list[Floats]] = {metric: [] for metric in PERCENTILES}
-    for replication in range(1 if exact else most):
+    for replication in range(1 if exact else looks.at[-1]):
         result, warmup_s = run(replication)
         for kept, limit in zip(samples, limits, strict=True):
             kept.append(sample(result, limit, warmup_s, client_s))
@@ -245,9 +276,11 @@ def judge(
         requests += len(result.requests)
         finished = result.outcome == FINISHED
         rates.append(float(result.requests.output_tokens[finished].sum()) / (result.makespan_s or math.inf))
+        if not exact and replication + 1 not in looks.at:
+            continue
         verdict = Verdict(
             replicas,
-            tuple(pool(limit, kept, per_look) for limit, kept in zip(limits, samples, strict=True)),
+            tuple(pool(limit, kept, looks.level) for limit, kept in zip(limits, samples, strict=True)),
             utilisation,
             max_utilisation,
             sum(stable) * 2 > len(stable),
@@ -258,8 +291,7 @@ def judge(
             {},
             shortfalls,
         )
-        # A failure that is clear needs no second look; a pass is looked at `least` times.
-        if verdict.decided and (replication + 1 >= least or not verdict.passes):
+        if verdict.decided and (replication + 1 >= looks.fewest or not verdict.passes):
             break
     assert verdict is not None
     return replace(verdict, latencies_s=_latencies(values))
