@@ -121,7 +121,7 @@ def test_the_busiest_window() -> None:
 
 def test_who_is_lost() -> None:
     decision = decided("outages: {replicas: 2, recovery: 20 s, zones: 3, rolling_restart: 5 s}")
-    fails, zone, rolling = events(decision)
+    fails, zone, rolling = events(decision.plan.scenario.policy)
     assert [event.lost(7) for event in (fails, zone, rolling)] == [2, 3, 1]
     assert [event.lost(1) for event in (fails, zone, rolling)] == [1, 1, 1]
     assert zone.away(4) == ((0, 0.0, 20.0), (3, 0.0, 20.0))
@@ -141,9 +141,9 @@ def test_a_fault_at_the_peak() -> None:
     assert found.faced.lost_requests > 0
     assert found.needed_replicas is not None
     assert found.needed_replicas > count
-    (event,) = events(decision)
-    assert face(decision, chosen.machine, event, found.needed_replicas).passes
-    assert not face(decision, chosen.machine, event, found.needed_replicas - 1).passes
+    (event,) = events(decision.plan.scenario.policy)
+    assert face(decision.plan, chosen.machine, event, found.needed_replicas).passes
+    assert not face(decision.plan, chosen.machine, event, found.needed_replicas - 1).passes
     (row,) = fleet_rows(decision)["resilience"]
     assert row["during_share"] < row["run_share"] < 1
 

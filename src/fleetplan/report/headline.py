@@ -257,6 +257,8 @@ def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fac
 def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row]) -> Fact:
     label = "How sure"
     sampled = _sampling(held)
+    if decision.get("decided") is False and decision.get("certificate"):
+        sampled = f"Not beyond noise: {decision['certificate']}."
     if decision.get("replicas_low") is not None and decision.get("replicas_high") is not None:
         level = decision.get("interval_level")
         at = f", {units.share(level)}" if level is not None else ""

@@ -16,7 +16,7 @@ def resilience(store: Store, scenario: str) -> Section:
     decision = decision_of(store, scenario)
     blocks: list[Block] = []
     if (said := decision.get("spares_reason")) is not None:
-        blocks.append(Text(f"Why {_replicas(decision['spare_replicas'], 'spare ')}: {said}."))
+        blocks.append(Text(f"{_replicas(decision['spare_replicas'], 'spare ')}: {said}."))
     if not rows:
         if asked(store, scenario, "policy.outages") and decision["candidate_id"] is None:
             blocks.append(Missing("No fleet was decided on, so none was simulated through faults."))
@@ -49,7 +49,7 @@ def resilience(store: Store, scenario: str) -> Section:
             "Every fault, by promise",
             keep=(
                 "event", "promise", "replicas", "lost_replicas", "away_s", "lost_requests", "requests", "promised_share",
-                "during_share", "run_share", "holds", "needed_replicas",
+                "during_share", "run_share", "holds", "needed_replicas", "needed_spare_replicas",
             ),
             tones=tones,
             query=query("resilience", scenario),

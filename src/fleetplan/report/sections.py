@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleetplan.report import bars, charts, promises, units
-from fleetplan.report.blocks import Block, Figure, Missing, Section
+from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of
 from fleetplan.report.life import growth, resilience, schedule
 from fleetplan.report.money import money
@@ -40,6 +40,8 @@ def proof(store: Store, scenario: str) -> Section:
             query=query("evidence", scenario),
         )
         return Section("proof", "How near the candidates came", "No candidate keeps every promise.", [said])
+    if (firm := decision.get("certificate")) is not None:
+        blocks.append(Text(f"{firm[:1].upper()}{firm[1:]}."))
     named: dict[str, list[Row]] = {}
     for row in rows:
         named.setdefault(promises.name(row), []).append(row)

@@ -120,9 +120,11 @@ def _spares(packed: Packing, node_gpus: int, replicas: int, availability: float,
     return spares_for_availability(replicas, availability**spanned, target)
 
 
-def fleet_of(policy: Policy, candidate: Candidate, replicas: int, usd_per_gpu: float) -> Fleet:
-    """The fleet that holds this many serving replicas: spares and rounding included."""
-    extra = spares(policy, candidate, replicas)
+def fleet_of(
+    policy: Policy, candidate: Candidate, replicas: int, usd_per_gpu: float, least_spares: int = 0
+) -> Fleet:
+    """The fleet that holds this many serving replicas: spares, at least so many, and rounding included."""
+    extra = max(spares(policy, candidate, replicas), least_spares)
     gpus = packing(policy, candidate).gpus(replicas + extra)
     return Fleet(replicas, extra, candidate.gpus_per_replica, gpus, usd_per_gpu)
 

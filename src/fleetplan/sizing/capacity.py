@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from fleetplan import catalog
 from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.decide import Plan, hopeless, resource_bound, sustainable_rate_per_s, verdict_at
+from fleetplan.sizing.binding import resource_bound
+from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s, verdict_at
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.verdict import Limit, Verdict

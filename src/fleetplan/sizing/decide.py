@@ -54,6 +54,10 @@ class Option:
     lower_bound: int | None = None
     sustainable_per_s: float | None = None
     """Of one replica."""
+    spares_reason: str | None = None
+    """What the spares are for, once the option is settled."""
+    remedy: str | None = None
+    """What would make it feasible, where settling it found that it is not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,36 +182,93 @@ def decide(
     subject: Plan,
     saturation: Callable[[Machine], float] | None = None,
     *,
+    settle: Callable[[Option], Option] | None = None,
     prune: bool = True,
     replications: int | None = None,
 ) -> Decision:
     """Search every candidate that can run, cheapest lower bound first; prune those that cannot be cheaper than two found ones.
 
     The bound is N ≥ rate · least work / max_utilisation: the sustainable rate, by simulation, is never above 1 / least work, so a pruned
-    candidate cannot win. `saturation` gives a machine's sustainable rate where it is known already.
+    candidate cannot win. `saturation` gives a machine's sustainable rate where it is known already. `settle` has the last word on the
+    cheapest option, its count and its spares: where that makes it dearer, the next one is settled too, and who was pruned may come back.
     """
     scenario, traffic = subject.scenario, subject.traffic
-    policy = scenario.policy
-    sheet = prices.price_list(policy.prices, scenario.folder)
-    rate_of = functools.cache(saturation or (lambda built: sustainable_rate_per_s(built, traffic)))
+    sheet = prices.price_list(scenario.policy.prices, scenario.folder)
+    known: dict[str, float] = {}
+
+    def rate_of(built: Machine) -> float:
+        identity = built.candidate.candidate_id
+        if identity not in known:
+            known[identity] = (
+                saturation(built) if saturation is not None else sustainable_rate_per_s(built, traffic)
+            )
+        return known[identity]
+
+    options, waiting = _opened(subject, sheet, replications)
+    found: list[Option] = []
+    pruned: dict[str, tuple[_Open, Option]] = {}
+    settled: set[str] = set()
+    while True:
+        for item in waiting:
+            ceiling = _second(found) if prune else None
+            option = _searched(item, subject, rate_of, ceiling, replications)
+            if option.status == "pruned":
+                pruned[item.identity] = item, option
+            else:
+                (found if option.status == "dearer" else options).append(option)
+        ranked = sorted(found, key=_rank)
+        if settle is None or not ranked or ranked[0].machine.candidate.candidate_id in settled:
+            break
+        settled.add(ranked[0].machine.candidate.candidate_id)
+        best = settle(ranked[0])
+        found = ranked[1:]
+        (found if best.status == "dearer" else options).append(best)
+        ceiling = _second(found)
+        waiting = [
+            item
+            for item, option in pruned.values()
+            if ceiling is None
+            or _fleet(item.built, subject, option.lower_bound or 1, item.usd).usd_per_hour <= ceiling
+        ]
+        for item in waiting:
+            del pruned[item.identity]
+    options += [option for _, option in pruned.values()]
+    if not ranked:
+        return Decision(subject, None, (*options,), sheet, known)
+    return _ranked(subject, ranked, options, sheet, known)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A candidate that may win, by its lower bound."""
+
+    usd_per_hour: float
+    """Of the fleet of its lower bound."""
+    identity: str
+    built: Machine
+    lower: int
+    usd: float
+    """Of one GPU an hour."""
+
+
+def _opened(
+    subject: Plan, sheet: prices.PriceList, replications: int | None
+) -> tuple[list[Option], list[_Open]]:
+    """(who cannot run or hold, who is to be searched, cheapest bound first)."""
+    policy, traffic = subject.scenario.policy, subject.traffic
     mix = traffic.requests()
     options: list[Option] = []
-    open_: list[tuple[float, str, Machine, int, float]] = []
+    open_: list[_Open] = []
     for built in subject.machines.values():
-        if built.reason is not None:
-            options.append(Option(built, "cannot run", built.reason))
+        candidate = built.candidate
+        usd = buying.usd_per_gpu_hour(policy, candidate.gpu, sheet)
+        refused = built.reason or buying.refused(policy, candidate)
+        if refused is None and usd is None:
+            refused = f"the price list {sheet.name} has no {candidate.gpu}"
+        if refused is not None or usd is None:
+            options.append(Option(built, "cannot run", refused or ""))
             continue
-        if (refused := buying.refused(policy, built.candidate)) is not None:
-            options.append(Option(built, "cannot run", refused))
-            continue
-        usd = buying.usd_per_gpu_hour(policy, built.candidate.gpu, sheet)
-        if usd is None:
-            options.append(
-                Option(built, "cannot run", f"the price list {sheet.name} has no {built.candidate.gpu}")
-            )
-            continue
-        why = hopeless(built, subject, replications)
-        if why is not None:
+        if (why := hopeless(built, subject, replications)) is not None:
             options.append(Option(built, "infeasible", why))
             continue
         work = _least_work_s(built, mix)
@@ -215,132 +276,80 @@ def decide(
             ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
         )
         cost = _fleet(built, subject, lower, usd).usd_per_hour
-        open_.append((cost, built.candidate.candidate_id, built, lower, usd))
-    open_.sort(key=lambda item: item[:2])
-    found: list[Option] = []
-    known: dict[str, float] = {}
-    for cost, identity, built, lower, usd in open_:
-        ceiling = sorted(o.fleet.usd_per_hour for o in found if o.fleet)[1] if len(found) > 1 else None
-        if prune and ceiling is not None and cost > ceiling:
-            reason = (
-                f"at least {lower} replicas by its bounds, {cost:.2f} USD/h, dearer than two fleets that hold"
-            )
-            options.append(
-                Option(built, "pruned", reason, fleet=_fleet(built, subject, lower, usd), lower_bound=lower)
-            )
-            continue
-        sustainable = known[identity] = rate_of(built)
-        if sustainable <= 0:
-            options.append(
-                Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)
-            )
-            continue
-        start = max(
-            ceil_ratio(traffic.rate_per_s / sustainable, policy.max_utilisation),
-            ceil_ratio(_throughput_rate_per_s(subject), sustainable),
-            lower,
-        )
-        most = limit = buying.limit(policy, built.candidate)
-        if prune and ceiling is not None:
-            most = min(most, _most_within(built, subject, usd, ceiling))
-        if start > most:
-            options.append(
-                Option(
-                    built,
-                    *_over(built, subject, start, most, limit),
-                    fleet=_fleet(built, subject, start, usd),
-                    lower_bound=start,
-                    sustainable_per_s=sustainable,
-                )
-            )
-            continue
-        judged = functools.partial(verdict_at, built, subject, sustainable, replications=replications)
-        search = least_count(judged, start, most)
-        if search.replicas is None:
-            status, reason = _over(built, subject, most + 1, most, limit)
-            if status == "infeasible":
-                reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
-            options.append(
-                Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable)
-            )
-            continue
-        found.append(
-            Option(
-                built, "dearer", "", search, _fleet(built, subject, search.replicas, usd), start, sustainable
-            )
-        )
-    ranked = sorted(found, key=_rank)
-    if not ranked:
-        return Decision(subject, None, (*options,), sheet, known)
-    best = ranked[0]
-    assert best.fleet is not None
-    ceiling = policy.max_cost_usd_per_hour
-    if ceiling is not None and best.fleet.usd_per_hour > ceiling * (1 + 1e-9):
-        dear = [
-            replace(
-                o,
-                status="infeasible",
-                reason=f"costs {o.fleet.usd_per_hour:.2f} USD/h, above policy.max_cost of {ceiling:.2f} by "
-                f"{o.fleet.usd_per_hour - ceiling:.2f}",
-            )
-            for o in ranked
-            if o.fleet is not None
-        ]
-        return Decision(subject, None, (*dear, *options), sheet, known)
-    chosen = Option(
-        best.machine, "chosen", "", best.found, best.fleet, best.lower_bound, best.sustainable_per_s
+        open_.append(_Open(cost, candidate.candidate_id, built, lower, usd))
+    return options, sorted(open_, key=lambda item: (item.usd_per_hour, item.identity))
+
+
+def _second(found: list[Option]) -> float | None:
+    """USD/h of the second cheapest fleet that holds; None: there are no two."""
+    costs = sorted(o.fleet.usd_per_hour for o in found if o.fleet)
+    return costs[1] if len(costs) > 1 else None
+
+
+def _searched(
+    item: _Open,
+    subject: Plan,
+    rate_of: Callable[[Machine], float],
+    ceiling: float | None,
+    replications: int | None,
+) -> Option:
+    """The least count of one candidate (status `dearer`, until all are ranked), or why there is none below the ceiling [USD/h]."""
+    built, lower, usd, policy = item.built, item.lower, item.usd, subject.scenario.policy
+    if ceiling is not None and item.usd_per_hour > ceiling:
+        reason = f"at least {lower} replicas by its bounds, {item.usd_per_hour:.2f} USD/h, dearer than two fleets that hold"
+        fleet = _fleet(built, subject, lower, usd)
+        return Option(built, "pruned", reason, fleet=fleet, lower_bound=lower)
+    sustainable = rate_of(built)
+    if sustainable <= 0:
+        return Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)
+    start = max(
+        ceil_ratio(subject.traffic.rate_per_s / sustainable, policy.max_utilisation),
+        ceil_ratio(_throughput_rate_per_s(subject), sustainable),
+        lower,
     )
-    others = [
-        Option(
-            o.machine,
-            "dearer",
-            f"{o.fleet.usd_per_hour - best.fleet.usd_per_hour:.2f} USD/h more than the chosen one"
-            if o.fleet.usd_per_hour > best.fleet.usd_per_hour
-            else "costs the same; the chosen one has more headroom or fewer GPUs",
-            o.found,
-            o.fleet,
-            o.lower_bound,
-            o.sustainable_per_s,
-        )
-        for o in ranked[1:]
-        if o.fleet is not None
-    ]
-    return Decision(subject, chosen, (chosen, *others, *options), sheet, known)
+    most = limit = buying.limit(policy, built.candidate)
+    if ceiling is not None:
+        most = min(most, _most_within(built, subject, usd, ceiling))
+    if start > most:
+        status, reason = _over(built, subject, start, most, limit)
+        fleet = _fleet(built, subject, start, usd)
+        return Option(built, status, reason, fleet=fleet, lower_bound=start, sustainable_per_s=sustainable)
+    judged = functools.partial(verdict_at, built, subject, sustainable, replications=replications)
+    search = least_count(judged, start, most)
+    if search.replicas is None:
+        status, reason = _over(built, subject, most + 1, most, limit)
+        if status == "infeasible":
+            reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
+        return Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable)
+    fleet = _fleet(built, subject, search.replicas, usd)
+    return Option(built, "dearer", "", search, fleet, start, sustainable)
 
 
-def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_bound: int) -> tuple[str, str]:
-    """(limit, sentence): what makes N the least count, read off the failure at N − 1."""
-    if below is None:
-        return "one replica", "one replica is the least there is; nothing binds"
-    failures = below.failures
-    first = failures[0] if failures else "none"
-    if first == "saturated" or first == "queue grows":
-        resource = resource_bound(built)
-        return resource, f"{below.replicas} replicas cannot sustain the traffic ({first}): {resource} binds"
-    if first == "utilisation cap":
-        others = ", ".join(failures[1:])
-        return "utilisation cap", (
-            f"{below.replicas} replicas would run at {below.utilisation:.0%}, above the cap of {below.max_utilisation:.0%}"
-            + (f"; also fails {others}" if others else "; its promises would hold")
-        )
-    return first, f"with {below.replicas} replicas fails: {', '.join(failures)}"
-
-
-def resource_bound(built: Machine) -> str:
-    """Which resource a saturated engine runs out of: KV memory where it caps the batch below max_num_seqs, else compute or bandwidth."""
-    assert built.step is not None
-    assert built.config is not None
-    assert built.memory is not None
-    roof, config = built.roof or built.step, built.config
-    held = built.memory.sequences_at_mean or 1
-    batch = min(config.max_num_seqs, max(held // built.engines_per_replica, 1))
-    read = batch * (built.memory.mean_tokens or 1)
-    n = np.array([batch])
-    compute = float(roof.at(roof.compute_s, roof.compute_slope_s, n)[0]) + roof.pair_s * read
-    memory = float(roof.at(roof.memory_s, roof.memory_slope_s, n)[0]) + roof.kv_token_s * read
-    if batch < config.max_num_seqs and memory > compute:
-        return "KV memory"
-    return "compute" if compute >= memory else "bandwidth"
+def _ranked(
+    subject: Plan, ranked: list[Option], rest: list[Option], sheet: prices.PriceList, known: dict[str, float]
+) -> Decision:
+    """The decision for the first of these, unless it costs more than may be spent."""
+    best = ranked[0].fleet
+    assert best is not None
+    ceiling = subject.scenario.policy.max_cost_usd_per_hour
+    made = []
+    for option in ranked:
+        assert option.fleet is not None
+        usd = option.fleet.usd_per_hour
+        if ceiling is not None and best.usd_per_hour > ceiling * (1 + 1e-9):
+            reason = f"costs {usd:.2f} USD/h, above policy.max_cost of {ceiling:.2f} by {usd - ceiling:.2f}"
+            made.append(replace(option, status="infeasible", reason=reason))
+        elif option is ranked[0]:
+            made.append(replace(option, status="chosen"))
+        else:
+            reason = (
+                f"{usd - best.usd_per_hour:.2f} USD/h more than the chosen one"
+                if usd > best.usd_per_hour
+                else "costs the same; the chosen one has more headroom or fewer GPUs"
+            )
+            made.append(replace(option, reason=reason))
+    chosen = made[0] if made[0].status == "chosen" else None
+    return Decision(subject, chosen, (*made, *rest), sheet, known)
 
 
 def _rank(option: Option) -> tuple[float, int, float, str]:

@@ -10,6 +10,7 @@ from fleetplan.sizing import buying
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Plan, verdict_at
+from fleetplan.sizing.settle import fleet_of
 
 HALVINGS = 4
 """Of a month, to tell when the next replica is needed."""
@@ -61,8 +62,11 @@ def months(decision: Decision) -> Iterator[Month]:
         if count > most:
             yield Month(month, factor, rate, None, None, buying.beyond(policy, candidate, count), since)
             continue
-        fleet = buying.fleet_of(policy, candidate, count, usd)
-        yield Month(month, factor, rate, fleet, rate / (count * sustainable), None, since)
+        spared = fleet_of(scaled(subject, factor), chosen.machine, count, usd)
+        if spared.fleet is None:
+            yield Month(month, factor, rate, None, None, spared.reason, since)
+            continue
+        yield Month(month, factor, rate, spared.fleet, rate / (count * sustainable), None, since)
 
 
 def _first(month: int, holds: Callable[[float], bool]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
 from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
 
 LOOSER = (1.2, 1.5)
@@ -102,7 +104,7 @@ def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> 
         return Lever(kind, change, None, built.reason)
     if kind == "GPU" and (dearer := _too_dear(built, decision)):
         return Lever(kind, change, None, dearer)
-    made = decide(replace(subject, machines={other.candidate_id: built}), replications=1)
+    made = _planned(replace(subject, machines={other.candidate_id: built}))
     return Lever(kind, change, made, made.options[0].reason if made.chosen is None else "")
 
 
@@ -149,7 +151,12 @@ def _replan(subject: Plan, pool: list[Option]) -> Decision:
     }
     machines = {o.machine.candidate.candidate_id: o.machine for o in pool}
     rate: Callable[..., float] = lambda built: known[built.candidate.candidate_id]  # noqa: E731
-    return decide(dataclasses.replace(subject, machines=machines), rate, replications=1)
+    return _planned(dataclasses.replace(subject, machines=machines), rate)
+
+
+def _planned(subject: Plan, rate: Callable[..., float] | None = None) -> Decision:
+    once = functools.partial(settle, subject, replications=1)
+    return decide(subject, rate, settle=once, replications=1)
 
 
 __all__ = ["Lever", "levers"]

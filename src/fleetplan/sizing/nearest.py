@@ -23,6 +23,9 @@ def nearest_change(decision: Decision) -> tuple[str, str]:
             f"{least_dear.reason}",
             f"raise policy.max_cost to at least {least_dear.fleet.usd_per_hour:.2f} USD/h, or promise less",
         )
+    settled = next((o for o in options if o.remedy is not None), None)
+    if settled is not None:
+        return f"{settled.machine.candidate.label}: {settled.reason}", settled.remedy or ""
     hopeless = [
         o
         for o in options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from scipy import optimize, sparse
 
 from fleetplan.sizing.decide import Option, decide, plan
 from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.settle import settle
 from fleetplan.spec.scenario import Scenario
 
 
@@ -76,7 +78,7 @@ def size(scenario: Scenario) -> Sized:
     choices, refused = [], {}
     for kind in kinds:
         machines = {key: built for key, built in subject.machines.items() if built.candidate.gpu == kind}
-        decision = decide(replace(subject, machines=machines))
+        decision = decide(replace(subject, machines=machines), settle=functools.partial(settle, subject))
         if decision.chosen is None:
             refused[kind] = nearest_change(decision)[0]
         else:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from fleetplan.engine import Result, simulate
 from fleetplan.engine.load import Outage
-from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision
+from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision, Plan
 from fleetplan.sizing.machine import ROUTER, Machine
 from fleetplan.sizing.offered import Offered
 from fleetplan.sizing.search import least_count
 from fleetplan.sizing.verdict import Limit, Sample, sample
+from fleetplan.spec.policy import Policy
 
 MOST_TIMES = 4
 """No fleet above this many times the decided count is tried against a fault."""
@@ -84,9 +85,9 @@ class Resilience:
     """None: no count that was tried holds."""
 
 
-def events(decision: Decision) -> tuple[Event, ...]:
+def events(policy: Policy) -> tuple[Event, ...]:
     """What the policy says happens."""
-    given = decision.plan.scenario.policy.outages
+    given = policy.outages
     if given is None:
         return ()
     found = []
@@ -112,26 +113,30 @@ def events(decision: Decision) -> tuple[Event, ...]:
 
 def resilience(decision: Decision) -> Iterator[Resilience]:
     """The decided fleet, spares running too, through every event, and the least count that keeps every promise meanwhile."""
-    chosen = decision.chosen
+    chosen, subject = decision.chosen, decision.plan
     if chosen is None or chosen.fleet is None:
         return
     count, running = chosen.fleet.replicas, chosen.fleet.replicas + chosen.fleet.spare_replicas
-    for event in events(decision):
-
-        @functools.cache
-        def faced(replicas: int, event: Event = event) -> Faced:
-            return face(decision, chosen.machine, event, replicas)
-
-        start = count + event.lost(count)
-        most = MOST_TIMES * count + event.lost(count)
-        search = least_count(faced, start, most)  # type: ignore[arg-type]  # it only asks for `passes`
-        yield Resilience(faced(running), search.replicas)
+    for event in events(subject.scenario.policy):
+        faced = functools.cache(functools.partial(face, subject, chosen.machine, event))
+        yield Resilience(faced(running), needed(faced, event, count))
 
 
-def face(decision: Decision, built: Machine, event: Event, replicas: int) -> Faced:
+def needed(faced: Callable[[int], Faced], event: Event, count: int) -> int | None:
+    """Least replicas, those that must serve without the event included, that keep every promise through it: N + k.
+
+    The search begins with what is lost on top of `count`; None: nothing up to MOST_TIMES the count does.
+    """
+    start, most = count + event.lost(count), MOST_TIMES * count + event.lost(count)
+    return least_count(faced, start, most).replicas  # type: ignore[arg-type]  # it only asks for `passes`
+
+
+def face(
+    subject: Plan, built: Machine, event: Event, replicas: int, replications: int | None = None
+) -> Faced:
     """Simulate the planned traffic on this many replicas through the event, which begins at the busiest time."""
-    traffic = decision.plan.traffic
-    given = decision.plan.scenario.simulation.replications
+    traffic = subject.traffic
+    given = replications or subject.scenario.simulation.replications
     gone = event.away(replicas)
     length = max(b for _, _, b in gone)
     lost, spans = 0, []

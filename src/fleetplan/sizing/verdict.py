@@ -72,9 +72,7 @@ class Looks:
         >>> Looks.fixed(2, 0.95)
         Looks(at=(1, 2), fewest=2, level=0.975)
         """
-        return cls(
-            tuple(range(1, replications + 1)), replications, round(1 - (1 - level) / replications, 12)
-        )
+        return cls(tuple(range(1, replications + 1)), replications, round(1 - (1 - level) / replications, 12))
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,6 +79,8 @@ class Outages(Model):
     """Replicas are spread evenly over this many zones; the largest one is lost."""
     rolling_restart_s: Seconds | None = None
     """One replica after the other is drained and away for this long."""
+    buy_spares: bool = Field(False, strict=True)
+    """Whether the fleet is bought with as many spares as keep every promise through all of these, N + k by simulation."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

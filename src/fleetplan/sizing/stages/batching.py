@@ -8,7 +8,8 @@ import numpy as np
 
 from fleetplan.engine.result import Promise, Result
 from fleetplan.sizing import bounds
-from fleetplan.sizing.decide import Plan, hopeless, resource_bound, sustainable_rate_per_s
+from fleetplan.sizing.binding import resource_bound
+from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
 
 LOAD_SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)

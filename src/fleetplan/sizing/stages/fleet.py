@@ -52,6 +52,7 @@ def fleet_rows(decision: Decision) -> dict[str, list[Row]]:
 
 
 def _resilience(decision: Decision) -> Iterator[Row]:
+    count = decision.chosen.fleet.replicas if decision.chosen and decision.chosen.fleet else 0
     for found in resilience(decision):
         faced = found.faced
         for share in faced.shares:
@@ -70,6 +71,9 @@ def _resilience(decision: Decision) -> Iterator[Row]:
                 "during_share": share.during_share,
                 "run_share": share.run_share,
                 "holds": share.holds,
+                "needed_spare_replicas": None
+                if found.needed_replicas is None
+                else found.needed_replicas - count,
                 "needed_replicas": found.needed_replicas,
             }
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from fleetplan.sizing.binding import binding_limit
+from fleetplan.sizing.certificate import certificate_of
 from fleetplan.sizing.cost import Fleet
-from fleetplan.sizing.decide import Decision, Option, Plan, binding_limit, decide, verdict_at
+from fleetplan.sizing.decide import Decision, Option, Plan, decide, verdict_at
 from fleetplan.sizing.levers import levers
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.settle import settle
 from fleetplan.sizing.stages.fleet import fleet_rows
 from fleetplan.sizing.stages.over_time import arrivals, timeseries, workloads
 from fleetplan.sizing.uncertainty import Interval, interval, sources
@@ -23,7 +27,11 @@ Row = dict[str, Any]
 
 def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Row]]:
     """Table → rows; `saturation` gives a candidate id's sustainable rate of one replica, as the stage batching found it."""
-    decision = decide(subject, lambda built: saturation(built.candidate.candidate_id))
+    decision = decide(
+        subject,
+        lambda built: saturation(built.candidate.candidate_id),
+        settle=functools.partial(settle, subject),
+    )
     found = interval(decision)
     return {
         "scenarios": [_scenario(decision)],
@@ -110,7 +118,7 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
         "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **_money(None, subject),
         "binding_limit": None, "binding_reason": None, "lower_bound_replicas": None, "replications": None,
         "confidence": policy.confidence, "decided": None, "replicas_low": None, "replicas_high": None,
-        "interval_level": None, "probability_holds": None, "step_time_basis": None, "replicas_for_95_percent": None, "uncertain": None,
+        "interval_level": None, "certificate": None, "spares_reason": None, "probability_holds": None, "step_time_basis": None, "replicas_for_95_percent": None, "uncertain": None,
     }  # fmt: skip
     if chosen is None:
         reason, change = nearest_change(decision)
@@ -119,6 +127,7 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
     assert chosen.found.replicas is not None
     assert chosen.fleet is not None
     count, verdicts = chosen.found.replicas, chosen.found.verdicts
+    certificate = certificate_of(count, verdicts, policy.confidence)
     limit, why = binding_limit(
         chosen.machine, verdicts.get(count - 1), verdicts[count], chosen.lower_bound or 1
     )
@@ -138,7 +147,9 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
         "binding_reason": why,
         "lower_bound_replicas": chosen.lower_bound,
         "replications": verdicts[count].replications,
-        "decided": verdicts[count].decided,
+        "decided": certificate.decided,
+        "certificate": certificate.words,
+        "spares_reason": chosen.spares_reason,
         "step_time_basis": chosen.machine.basis,
         "replicas_low": found.low if found else None,
         "replicas_high": found.high if found else None,

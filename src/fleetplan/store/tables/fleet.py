@@ -31,6 +31,11 @@ RESILIENCE = Table(
         number("run_share", "share of all requests of the run that met it, those started anew included"),
         flag("holds", "whether the promise is kept while replicas are away"),
         integer(
+            "needed_spare_replicas",
+            "k of N + k: needed_replicas less the replicas that must serve without the event",
+            nullable=True,
+        ),
+        integer(
             "needed_replicas",
             "least count, spares included, that keeps every promise while replicas are away; null: none that was tried does",
             nullable=True,
