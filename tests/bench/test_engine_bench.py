@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fleetplan.engine import EngineConfig, Result, simulate
+from fleetplan.engine import EngineConfig, Link, Pool, Result, simulate, simulate_pools
 from fleetplan.physics.steptime import linear
 from fleetplan.traffic.requests import Requests
 
@@ -82,3 +82,22 @@ def test_flat_in_output_length(benchmark: BenchmarkFixture) -> None:
         times.append(time.process_time() - start)
     benchmark.pedantic(simulate, (long, COST, config), rounds=1)
     print(f"\nflat in output length: outputs ten times as long cost {times[1] / times[0]:.2f} times the time")
+
+
+def test_pools_and_their_ratio_to_the_twin(benchmark: BenchmarkFixture) -> None:
+    """One prefill and two decode replicas of (a), a link of 50 GB/s, at 20 requests/s."""
+    prefill = Pool(COST, EngineConfig(kv_blocks=POOL))
+    decode = Pool(COST, EngineConfig(kv_blocks=POOL), 2)
+    link = Link(50e9, 131072, 1e-3)
+    few, many = poisson(20.0, 500), poisson(20.0, 500_000)
+    start = time.process_time()
+    slow = simulate_pools(few, prefill, decode, link, plain=True)
+    plain_s = (time.process_time() - start) / 500
+    fast = benchmark.pedantic(simulate_pools, (many, prefill, decode, link), rounds=3)
+    seconds = benchmark.stats.stats.min
+    print(told("e: disaggregated, 1 + 2 replicas", many, fast, seconds))
+    print(
+        f"   the twin: {1 / plain_s:,.0f} requests/s; the kernel is {plain_s * 500_000 / seconds:,.0f} times as fast"
+    )
+    assert slow.steps > 0
+    assert (fast.outcome == 1).all()

@@ -1,9 +1,11 @@
 """The serving engine: exact simulation of schedulers, KV blocks and replicas, step by step or skipping to events."""
 
 from fleetplan.engine.config import ROUTERS, SCHEDULERS, EngineConfig, blocks_for
+from fleetplan.engine.handoff import Handoff, Link, Pool
 from fleetplan.engine.histogram import Histogram
 from fleetplan.engine.load import ClosedLoop, Outage, rolling_restart, starting
 from fleetplan.engine.outcome import FINISHED, OUTCOMES, REASONS, REJECTED, TIMED_OUT, UNFINISHED
+from fleetplan.engine.pools import simulate_pools
 from fleetplan.engine.result import Promise, Result, Series, Stability
 from fleetplan.engine.run import simulate
 from fleetplan.engine.speculate import Speculation
@@ -19,8 +21,11 @@ __all__ = [
     "UNFINISHED",
     "ClosedLoop",
     "EngineConfig",
+    "Handoff",
     "Histogram",
+    "Link",
     "Outage",
+    "Pool",
     "Promise",
     "Result",
     "Series",
@@ -29,5 +34,6 @@ __all__ = [
     "blocks_for",
     "rolling_restart",
     "simulate",
+    "simulate_pools",
     "starting",
 ]

@@ -83,7 +83,7 @@ def run(st: State) -> None:
             _outage(st, st.outage[index].replica, st.outage[index].kind, key)
     if p.until_s < math.inf:
         for r in range(p.replicas):
-            _stop(st, r, p.until_s)
+            stop(st, r, p.until_s)
 
 
 @inlined
@@ -256,7 +256,7 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
         rec.most = 0
     if kind == DRAINS:
         return
-    _stop(st, r, now_s)
+    stop(st, r, now_s)
     lost = _empty(st, r)
     while lost >= 0:
         after = st.request[lost].behind
@@ -270,7 +270,7 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
 
 
 @compiled
-def _stop(st: State, r: int, now_s: float) -> None:
+def stop(st: State, r: int, now_s: float) -> None:
     """The work under way ends here: whole steps of a stretch count, and the one that is broken off was begun."""
     rec = st.replica[r]
     if rec.status != BUSY:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetplan.engine.handoff import Handoff
 from fleetplan.engine.histogram import Histogram
 from fleetplan.engine.outcome import FINISHED, OUTCOMES, REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.errors import InputError
@@ -93,6 +94,8 @@ class Result:
     """None where no resolution was given."""
     restarts: NDArray[np.int32] | None = None
     """How often each request was lost with its replica and began anew; None where no outage was given."""
+    handoff: Handoff | None = None
+    """Replica and time of each stage where prefill and decode are pools of their own; None elsewhere."""
 
     @property
     def ttft_s(self) -> Floats:

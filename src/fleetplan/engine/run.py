@@ -52,8 +52,8 @@ def simulate(
     >>> [round(float(x), 6) for x in (run.first_token_s[0], run.finish_s[0])], run.steps
     ([0.007, 0.018], 3)
     """
-    _check_step(requests, steptime, config)
-    _check(requests, config, replicas, router, closed_loop, outages)
+    check_step(requests, steptime, config)
+    check_requests(requests, config, replicas, router, closed_loop, outages)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
         raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
     if plain:
@@ -74,14 +74,15 @@ def simulate(
     )
 
 
-def _check(
+def check_requests(
     requests: Requests,
     config: EngineConfig,
     replicas: int,
     router: str,
     closed_loop: ClosedLoop | None,
-    outages: Sequence[Outage],
+    outages: Sequence[Outage] = (),
 ) -> None:
+    """Raise InputError for what the engine cannot simulate on like replicas."""
     faults = []
     if router not in ROUTERS:
         faults.append(f"router: {unknown_name('router', router, ROUTERS)}")
@@ -95,7 +96,7 @@ def _check(
             f"{MOST_SLOTS} sequences at once, give fewer replicas or a lower max_num_seqs"
         )
     if config.scheduler == "disaggregated":
-        faults.append("scheduler: disaggregated is not simulated by simulate() yet; take one of the others")
+        faults.append("scheduler: disaggregated takes two pools (got one), simulate_pools would be right")
     if len(requests) and requests.answers.max() > 1:
         faults.append(f"requests: answers above 1 are not simulated yet (got {requests.answers.max()})")
     if len(requests) and requests.adapter_id.max() >= 0:
@@ -115,7 +116,7 @@ def _check(
         raise InputError(*faults)
 
 
-def _check_step(requests: Requests, steptime: StepTime, config: EngineConfig) -> None:
+def check_step(requests: Requests, steptime: StepTime, config: EngineConfig) -> None:
     """No step may take less than no time, as it would with a δ below 0 that is larger than what n tokens cost."""
     if not steptime.sequence_s + steptime.decode_s < 0:
         return

@@ -148,7 +148,7 @@ def preempt_last(st: State, r: int, q: int) -> None:
         st.request[i].generated = st.request[i].output - (st.slot[r, k].due - rec.counter)
         if st.p[0].drafts > 0:
             st.request[i].finish_s = st.slot[r, k].emitted_s
-        elif st.p[0].scheduler == PREFILL_FIRST and rec.fresh > 0:
+        elif rec.fresh > 0:  # it has not decoded since its first token
             rec.fresh -= 1
             st.request[i].finish_s = st.slot[r, k].emitted_s
             if rec.fresh == 0:
