@@ -6,6 +6,14 @@ from typing import Any
 
 import click
 
+from fleetplan.cli.pool_options import (
+    DISAGGREGATED,
+    handoff_figures,
+    pool_options,
+    refuse_pool_options,
+    run_pools,
+)
+
 
 class _Seconds(click.ParamType):
     """A time [s] that the engine's clock can hold beside a latency; inf only where it means never."""
@@ -38,7 +46,10 @@ class _Seconds(click.ParamType):
     "--steptime", "steptime_path", required=True, help="JSON: model affine, linear, vectors or table"
 )
 @click.option(
-    "--scheduler", default="chunked", show_default=True, help="static, continuous, chunked or prefill_first"
+    "--scheduler",
+    default="chunked",
+    show_default=True,
+    help="static, continuous, chunked, prefill_first or disaggregated",
 )
 @click.option(
     "--max-num-seqs", type=int, default=256, show_default=True, help="most sequences that run at once"
@@ -87,6 +98,7 @@ class _Seconds(click.ParamType):
 @click.option("--draft-steptime", help="JSON: the draft's own step times, instead of --draft-cost")
 @click.option("--draft-passes", type=int, help="draft steps of one step of the target (default: one a draft)")
 @click.option("--drafts-off-above", type=int, help="steps in which more sequences decode draft nothing")
+@pool_options
 @click.option("--until-s", type=_Seconds(never=True), help="stop here; what runs then is unfinished")
 @click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
 @click.option("--out", type=click.Path(dir_okay=False), help="a row a request, to .csv or .parquet")
@@ -137,6 +149,9 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
     closed = (
         None if options["concurrency"] is None else ClosedLoop(options["concurrency"], options["think_s"])
     )
+    if options["scheduler"] == DISAGGREGATED:
+        return run_pools(requests, config, options, closed), order
+    refuse_pool_options(options)
     result = simulate(
         requests,
         from_json(options["steptime_path"]),
@@ -220,8 +235,17 @@ def _document(result: Any) -> dict[str, Any]:
         "e2e_p99_s", "preemptions", "stable", "stability",
     )  # fmt: skip
     document = {key: summary[key] for key in keys}
+    if result.handoff is not None:
+        document |= handoff_figures(result)
     document["reasons"] = {k: v for k, v in summary["reasons"].items() if k in document}
-    for key in ("makespan_s", "output_tokens_per_s", "total_tokens_per_s"):
-        if document[key] is None:
-            document["reasons"][key] = "no request finished"
+    for key, why in _UNSAID.items():
+        if key in document and document[key] is None:
+            document["reasons"][key] = why
     return document
+
+
+_UNSAID = {
+    **dict.fromkeys(("makespan_s", "output_tokens_per_s", "total_tokens_per_s"), "no request finished"),
+    **dict.fromkeys(("handoff_mean_s", "handoff_p99_s"), "no KV crossed the link"),
+}
+"""Why a figure that `summary` gives no reason for is missing."""

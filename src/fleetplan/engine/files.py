@@ -23,6 +23,8 @@ LONGEST_S = 1e10
 """Latest time [s] that is taken: beyond it a double no longer holds a microsecond, and latencies would be rounded away."""
 
 COLUMNS = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "preemptions", "replica", "outcome")
+HANDOFF_COLUMNS = ("prefill_replica", "decode_replica", "prefilled_s", "reserved_s", "sent_s", "landed_s")
+"""Written too where prefill and decode are pools of their own."""
 
 
 def read_requests(path: str | Path) -> tuple[Requests, NDArray[np.int64]]:
@@ -84,11 +86,13 @@ def write_records(result: Result, order: NDArray[np.int64], path: str | Path) ->
 
 
 def records(result: Result, order: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The columns of COLUMNS, requests in the order of the file that they came from."""
+    """The columns of COLUMNS, and of HANDOFF_COLUMNS for two pools, requests in the order of the file that they came from."""
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     columns = {name: getattr(result, name)[back] for name in COLUMNS}
     columns["outcome"] = np.array(OUTCOMES, dtype=object)[columns["outcome"]]
+    if result.handoff is not None:
+        columns |= {name: getattr(result.handoff, name)[back] for name in HANDOFF_COLUMNS}
     return columns
 
 

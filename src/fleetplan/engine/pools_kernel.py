@@ -382,16 +382,13 @@ def _expire(pre: State, dec: State, x: Any, way: Any, berth: Any, order: Any, i:
         dec.replica[r].outstanding -= 1
         _over(dec, i, when_s)
     elif way[i].bypasses:
-        was_head = head_of(dec, r) == i
         give_up(dec, i, when_s)
-        if was_head and head_of(dec, r) >= 0:
+        if head_of(dec, r) >= 0:
             _call(dec, r, key_s, key_s)
     else:
-        q = 0 if pre.p[0].central else r
-        was_head = head_of(pre, q) == i
         give_up(pre, i, when_s)
         _over(dec, i, when_s)
-        if was_head and head_of(pre, q) >= 0:
+        if head_of(pre, 0 if pre.p[0].central else r) >= 0:
             for other in range(pre.p[0].replicas):
                 if pre.p[0].central or other == r:
                     _call(pre, other, key_s, key_s)
