@@ -141,11 +141,13 @@ def test_late_faults_have_their_line_too() -> None:
 def test_shipped_specs_are_valid_by_the_schema_too(project: Path) -> None:
     from fleetplan.spec.document import read
 
-    validator = jsonschema.Draft202012Validator(schema("scenario.v1.json"))
-    validator.check_schema(schema("scenario.v1.json"))
+    names = ("scenario.v1.json", "endpoint.v1.json")
+    validators = {name: jsonschema.Draft202012Validator(schema(name)) for name in names}
+    for name, validator in validators.items():
+        validator.check_schema(schema(name))
     for path in sorted((project / "data/scenarios").rglob("*.yaml")):
-        document = read(path)
-        assert list(validator.iter_errors(document.value)) == []
-        assert "yaml-language-server: $schema=" in path.read_text(encoding="utf-8").splitlines()[0]
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        assert "yaml-language-server: $schema=" in first
+        assert list(validators[first.rpartition("/")[2]].iter_errors(read(path).value)) == []
     broken = read(Path(__file__).parent / "broken_specs" / "missing_unit.yaml")
-    assert list(validator.iter_errors(broken.value))
+    assert list(validators["scenario.v1.json"].iter_errors(broken.value))

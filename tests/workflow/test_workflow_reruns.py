@@ -51,6 +51,21 @@ def test_a_change_reruns_just_what_hangs_on_its_meaning(planned, file, old, new,
         path.write_text(text)
 
 
+def test_an_endpoint_goes_through_the_same_stages(planned):
+    text = planned.spec.read_text()
+    endpoint = """\
+scenario: tiny
+endpoint: [{gpu: h100-sxm, service_time: {mean: 4 ms}}]
+workload: {classes: [{name: query, arrivals: {process: poisson, rate: 9 req/s}, slo: {e2e: {p95: 1 s}}}]}
+policy: {prices: test}
+"""
+    try:
+        planned.spec.write_text(endpoint)
+        assert planned.would_run() == STAGES | AFTER_SLO
+    finally:
+        planned.spec.write_text(text)
+
+
 def test_faults_of_a_spec_are_told_without_a_traceback(planned):
     text = planned.spec.read_text()
     try:

@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 def command(spec: Path, gpus: tuple[str, ...], as_json: bool) -> None:
     """The highest rate, the tightest promises and the longest context that a given fleet holds, by candidate of SPEC."""
+    from fleetplan.errors import InputError
     from fleetplan.sizing.capacity import capacity
     from fleetplan.sizing.decide import plan
     from fleetplan.spec import load
+    from fleetplan.spec.scenario import Scenario
 
     scenario = load(spec)
+    if not isinstance(scenario, Scenario):
+        raise InputError(
+            f"{spec}: capacity is told of LLMs (got an endpoint), whose rate at a given fleet is servers / service time; see `fleetplan sizing`"
+        )
     fleet = _fleet(gpus) or _a_node_each(scenario.candidates.gpu)
     found = capacity(plan(scenario), fleet)
     if as_json:

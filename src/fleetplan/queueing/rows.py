@@ -35,17 +35,21 @@ class Shape:
     @classmethod
     def of(cls, requests: Requests, arrival_per_s: float) -> Shape:
         """Moments of these requests' gaps and lengths, at the given rate."""
-        gaps = np.diff(requests.arrival_s)
-        cv = float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() > 0 else 1.0
         s, g = requests.prompt_tokens, requests.output_tokens
         return cls(
             arrival_per_s,
-            cv,
+            gaps_cv(requests),
             float(s.mean()),
             float(s.std() / s.mean()),
             float(g.mean()),
             float(g.std() / g.mean()),
         )
+
+
+def gaps_cv(requests: Requests) -> float:
+    """Coefficient of variation of the gaps between arrivals; 1 where no time passes."""
+    gaps = np.diff(requests.arrival_s)
+    return float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() > 0 else 1.0
 
 
 def chain(shape: Shape, steptime: StepTime, config: EngineConfig, arrival_per_s: float) -> BatchingResult:
@@ -93,11 +97,11 @@ def queueing_rows(
         slots = result.cap * engines
         residence = result.cap / result.capacity_per_s
         rows.append(_chain_row(result, result.ttft_percentile_s(0.99)))
-        rows.append(_row("mmc", mmc(shape.arrival_per_s, residence, slots), residence))
+        rows.append(formula_row("mmc", mmc(shape.arrival_per_s, residence, slots), residence))
         forms = ggc(shape.arrival_per_s, residence, slots, shape.arrival_cv, shape.output_cv)
-        rows.append(_row("ggc", forms, residence))
+        rows.append(formula_row("ggc", forms, residence))
         service = 1 / result.capacity_per_s
-        rows.append(_row("mg1", mg1(share, service, shape.output_cv), service))
+        rows.append(formula_row("mg1", mg1(share, service, shape.output_cv), service))
         for row in rows[-4:]:
             row |= {"candidate_id": candidate_id, "replicas": replicas}
     return rows
@@ -210,12 +214,15 @@ def _chain_row(result: BatchingResult, ttft_p99_s: float | None) -> dict[str, An
         "ttft_mean_s": result.ttft_mean_s,
         "ttft_p99_s": ttft_p99_s,
         "tpot_mean_s": result.tpot_mean_s,
+        "e2e_p95_s": None,
+        "e2e_p99_s": None,
         "method": f"approximation: birth–death chain, bound by {result.bound_by}",
         "note": result.reason or "the wait alone has no percentile here; see ttft_p99_s",
     }
 
 
-def _row(formula: str, result: QueueResult, service_s: float) -> dict[str, Any]:
+def formula_row(formula: str, result: QueueResult, service_s: float) -> dict[str, Any]:
+    """A row of the table `queueing` for a model of waiting alone."""
     return {
         "formula": formula,
         "arrival_rate_requests_per_s": result.arrival_per_s,
@@ -228,6 +235,8 @@ def _row(formula: str, result: QueueResult, service_s: float) -> dict[str, Any]:
         "ttft_mean_s": None,
         "ttft_p99_s": None,
         "tpot_mean_s": None,
+        "e2e_p95_s": None,
+        "e2e_p99_s": None,
         "method": result.method,
         "note": result.reason or "TTFT and TPOT are not of this model",
     }

@@ -130,6 +130,8 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
     """How one replica of a candidate runs, as figures of the first screen."""
     if not candidate:
         return ()
+    if candidate.get("engine") == "endpoint":
+        return (Fact("Servers", str(candidate.get("label") or "").partition(", ")[2]),)
     degrees = [
         f"{short} {candidate[key]}"
         for key, short in (
@@ -186,12 +188,14 @@ def _verdict(decision: Row, held: Sequence[Row], failing: Sequence[Row]) -> str:
 
 
 def _costs(decision: Row) -> tuple[Fact, ...]:
-    shown = (
+    shown: tuple[tuple[str, str], ...] = (
         ("cost_usd_per_hour", "per hour"),
         ("cost_usd_per_month", "per month"),
         ("cost_usd_per_million_output_tokens", "per 1M output tokens"),
         ("cost_usd_per_million_tokens", "per 1M tokens, in and out"),
     )
+    if decision.get("cost_usd_per_million_tokens") is None:
+        shown = (*shown[:2], ("cost_usd_per_request", "per request"))
     facts = [Fact(label, units.usd(decision[key])) for key, label in shown if decision.get(key) is not None]
     return tuple(facts) or (Fact("cost", units.NONE, "no price list was given"),)
 

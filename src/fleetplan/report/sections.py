@@ -18,7 +18,11 @@ from fleetplan.report.traffic import assumptions, over_time, traffic
 
 def sections(store: Store, scenario: str) -> list[Section]:
     """All sections of a scenario's page, in the order in which they are read."""
-    made = [section for make in _SECTIONS if (section := make(store, scenario)).blocks]
+    decided = candidate_of(store, scenario, decision_of(store, scenario)["candidate_id"])
+    left_out = _OF_TOKENS if decided.get("engine") == "endpoint" else ()
+    made = [
+        section for make in _SECTIONS if make not in left_out and (section := make(store, scenario)).blocks
+    ]
     shown = [section for section in made if not all(isinstance(block, Missing) for block in section.blocks)]
     unsaid = [block for section in made if section not in shown for block in section.blocks]
     if unsaid:
@@ -116,6 +120,11 @@ def load(store: Store, scenario: str) -> Section:
     for column, short in (
         ("ttft_p99_s", "TTFT p99"),
         ("tpot_p95_s", "TPOT p95"),
+        *(
+            (("e2e_p95_s", "Arrival to answer p95"),)
+            if all(row["ttft_p99_s"] is None for row in rows)
+            else ()
+        ),
         ("attainment", "Attainment"),
     ):
         known = [row for row in rows if row.get(column) is not None]
@@ -315,9 +324,12 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     rest,
 )
 
+_OF_TOKENS = (limits, goodput, speculation)
+"""Sections about what only an LLM has."""
+
 # Tables that the other sections show.
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals",
-    "saturation", "goodput", "speculation_choices", "resilience", "schedule", "growth", "costs",
+    "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs",
 )  # fmt: skip

@@ -66,6 +66,19 @@ def queueing(store: Store, scenario: str) -> Section:
         )
     else:
         blocks.append(Missing("Closed forms of the decided candidate were not computed."))
+    sizes = store.table("endpoints", scenario, order="ALL") if store.has("endpoints", "scenario") else []
+    if sizes:
+        labels = {row["candidate_id"]: row["label"] for row in store.table("candidates", scenario)}
+        sizes = [{"label": labels.get(row["candidate_id"]), **row} for row in sizes]
+        blocks.append(
+            table(
+                "endpoints",
+                sizes,
+                "Servers by the closed form, for each candidate and promise",
+                drop=("scenario", "candidate_id"),
+                query=query("endpoints", scenario),
+            )
+        )
     return Section(
         "queueing",
         "What queueing theory says",

@@ -30,7 +30,8 @@ def resource_bound(built: Machine) -> str:
     """Which resource a saturated engine runs out of: KV memory where it caps the batch below max_num_seqs, else compute or bandwidth."""
     assert built.step is not None
     assert built.config is not None
-    assert built.memory is not None
+    if built.memory is None:
+        return "servers"
     roof, config = built.roof or built.step, built.config
     held = built.memory.sequences_at_mean or 1
     batch = min(config.max_num_seqs, max(held // built.engines_per_replica, 1))

@@ -47,6 +47,11 @@ class Candidate:
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
+    def engines_per_replica(self) -> int:
+        """Engines, each with its own queue and KV pool, of one replica: d."""
+        return self.data_parallel
+
+    @property
     def label(self) -> str:
         """In words, short, as reports show it."""
         degrees = [f"TP {self.tensor_parallel}"]

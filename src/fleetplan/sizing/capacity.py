@@ -14,6 +14,7 @@ from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s, verd
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.verdict import Limit, Verdict
+from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
 
 PRECISION = 1.01
@@ -120,12 +121,14 @@ class _Scaled:
 
     def __call__(self, factor: float) -> Plan:
         if factor not in self._drawn:
-            scenario = self._subject.scenario
+            scenario, model = self._subject.scenario, self._subject.model
+            assert isinstance(scenario, Scenario)
+            assert model is not None
             workload = scenario.workload
             more = workload.model_copy(update={"rate_scale": workload.rate_scale * factor})
             self._drawn[factor] = offered(
                 scenario.model_copy(update={"workload": more}),
-                self._subject.model.architecture.max_context_tokens,
+                model.architecture.max_context_tokens,
             )
         return replace(self._subject, traffic=self._drawn[factor])
 
@@ -141,6 +144,7 @@ def _held(
     assert built.step is not None
     assert built.config is not None
     assert built.memory is not None
+    assert subject.model is not None
     traffic = subject.traffic
     mix = traffic.requests()
     context = built.memory.longest_sequence_tokens

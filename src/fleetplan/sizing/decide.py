@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetplan import catalog, prices
 from fleetplan.engine.outcome import FINISHED
-from fleetplan.sizing import bounds, buying
+from fleetplan.sizing import bounds, buying, endpoint
 from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
@@ -18,7 +18,8 @@ from fleetplan.sizing.machine import Machine, machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.search import Found, least_count
 from fleetplan.sizing.verdict import Looks, Verdict, judge
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.endpoint import EndpointScenario
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.traffic.requests import Requests
 
 FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 4
@@ -33,8 +34,9 @@ BURST_TURNS = 12
 class Plan:
     """A scenario with its model, traffic, machines and prices: what every stage starts from."""
 
-    scenario: Scenario
-    model: catalog.Model
+    scenario: Asked
+    model: catalog.Model | None
+    """None: an endpoint that is no LLM."""
     traffic: Offered
     machines: dict[str, Machine]
     """By candidate id, in the order of the grid."""
@@ -78,8 +80,11 @@ class Decision:
         return self.chosen.found.verdicts[self.chosen.found.replicas]
 
 
-def plan(scenario: Scenario) -> Plan:
+def plan(scenario: Asked) -> Plan:
     """Expand a scenario and build every machine."""
+    if isinstance(scenario, EndpointScenario):
+        return Plan(scenario, None, offered(scenario), endpoint.machines(scenario))
+    assert isinstance(scenario, Scenario)
     model = catalog.model(scenario.model_reference)
     traffic = offered(scenario, model.architecture.max_context_tokens)
     mix = traffic.requests()
@@ -97,8 +102,10 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     Who finishes in that half may be lighter than the mix by chance, so it is never taken above 1 / least work.
     """
     assert built.config is not None
-    assert built.memory is not None
     mix = traffic.requests()
+    most = built.engines_per_replica / built.least_work_s(mix)
+    if not built.tokens:
+        return most
     lengths = float((mix.prompt_tokens + mix.output_tokens).mean())
     batch = built.config.max_num_seqs
     if built.config.kv_blocks is not None:
@@ -113,7 +120,7 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     first, last = finish[len(finish) // 4], finish[3 * len(finish) // 4]
     share_served = len(finish) / count
     rate = (3 * len(finish) // 4 - len(finish) // 4) / (last - first) / share_served
-    return min(float(rate), 1 / _least_work_s(built, mix)) * built.engines_per_replica
+    return min(float(rate) * built.engines_per_replica, most)
 
 
 def verdict_at(
@@ -271,7 +278,7 @@ def _opened(
         if (why := hopeless(built, subject, replications)) is not None:
             options.append(Option(built, "infeasible", why))
             continue
-        work = _least_work_s(built, mix)
+        work = built.least_work_s(mix)
         lower = max(
             ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
         )
@@ -369,15 +376,6 @@ def _throughput_rate_per_s(subject: Plan) -> float:
     """Requests/s of this mix that make the promised output tokens/s; 0 where none is promised."""
     promised = subject.scenario.policy.throughput_tokens_per_s
     return 0.0 if promised is None else promised / float(subject.traffic.requests().output_tokens.mean())
-
-
-def _least_work_s(built: Machine, mix: Requests) -> float:
-    assert built.step is not None
-    assert built.config is not None
-    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-    return bounds.least_work_s(
-        mix, built.step, budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
-    )
 
 
 def _fleet(built: Machine, subject: Plan, replicas: int, usd: float) -> Fleet:

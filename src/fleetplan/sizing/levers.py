@@ -16,6 +16,7 @@ from fleetplan.sizing.decide import Decision, Option, Plan, decide
 from fleetplan.sizing.machine import Machine, machine
 from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
+from fleetplan.spec.scenario import Scenario
 
 LOOSER = (1.2, 1.5)
 """Factors by which a promise is loosened, one at a time."""
@@ -45,7 +46,7 @@ def levers(decision: Decision) -> Iterator[Lever]:
     if chosen is None:
         return
     candidate = chosen.machine.candidate
-    for kind, change, other in _run_otherwise(candidate, decision):
+    for kind, change, other in _run_otherwise(candidate, decision) if chosen.machine.tokens else ():
         yield _candidate(decision, kind, change, other)
     pool = [chosen, *(o for o in decision.options if o.status == "dearer")][: RIVALS + 1]
     for limit in decision.plan.traffic.limits:
@@ -96,6 +97,8 @@ def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> 
     subject = decision.plan
     mix = subject.traffic.requests()
     lengths = mix.prompt_tokens + mix.output_tokens
+    assert isinstance(subject.scenario, Scenario)
+    assert subject.model is not None
     try:
         built = machine(other, subject.scenario, subject.model, int(lengths.max()), int(lengths.mean()))
     except InputError as error:

@@ -12,6 +12,7 @@ from fleetplan.physics import steptime
 from fleetplan.physics.calibrated import Calibrated, calibrate_step
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.memory import Memory, memory
+from fleetplan.sizing import bounds
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.client import NO_CLIENT, ClientTime
 from fleetplan.spec.scenario import Scenario
@@ -37,6 +38,8 @@ class Machine:
     """Why it cannot run; None: it can."""
     made: Calibrated | None = None
     """Where the step time is calibrated: its terms, its basis and its error band."""
+    router: str = ROUTER
+    """How requests are shared out to its engines."""
     roof: StepTime | None = None
     """The roofline at efficiency 1 of the same candidate, which tells compute from bandwidth; None: the spec gives the step time."""
 
@@ -55,13 +58,29 @@ class Machine:
     @property
     def engines_per_replica(self) -> int:
         """Engines, each with its own queue and KV pool, of one replica."""
-        return self.candidate.data_parallel
+        return self.candidate.engines_per_replica
+
+    @property
+    def tokens(self) -> bool:
+        """Whether it serves an LLM; else it is an endpoint, whose prompts are ranks of service times."""
+        return self.memory is not None
+
+    def least_work_s(self, mix: Requests) -> float:
+        """Time [s] of an engine that a request takes at the very least, on average; of an endpoint just what it takes."""
+        assert self.step is not None
+        assert self.config is not None
+        if not self.tokens:
+            return float(self.step.overhead_s[1:].mean())
+        budget = self.config.max_num_batched_tokens if self.candidate.scheduler == "chunked" else None
+        return bounds.least_work_s(
+            mix, self.step, budget or self.config.max_num_seqs * int(mix.prompt_tokens.max())
+        )
 
     def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
         """Simulate the requests on this many engines behind the router."""
         assert self.step is not None
         assert self.config is not None
-        return simulate(requests, self.step, self.config, engines, ROUTER, seed)
+        return simulate(requests, self.step, self.config, engines, self.router, seed)
 
 
 def machine(
@@ -121,7 +140,7 @@ def machine(
         )
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
-    return Machine(candidate, made, step, config, None, calibrated, roof)
+    return Machine(candidate, made, step, config, None, calibrated, roof=roof)
 
 
 def _step(

@@ -11,7 +11,8 @@ import numpy as np
 
 from fleetplan.errors import InputError
 from fleetplan.sizing.verdict import Limit
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.endpoint import EndpointScenario
+from fleetplan.spec.scenario import Asked
 from fleetplan.traffic import generation, model
 from fleetplan.traffic.from_spec import workload_of
 from fleetplan.traffic.requests import Requests
@@ -71,9 +72,9 @@ class Offered:
         )
 
 
-def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offered:
+def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
     """The planned traffic of a scenario. Raises InputError where it has no rate or yields no request."""
-    workload, scale = workload_of(scenario.workload, scenario.folder, max_context_tokens)
+    workload, scale = workload_of(scenario.drawn, scenario.folder, max_context_tokens)
     limits = limits_of(scenario)
     rate = generation.mean_rate_per_s(workload, scale)
     if rate is None:
@@ -92,7 +93,9 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
         # Without a percentile (a deadline, an attainment of all) the longest run is not needed.
         slack = min((1 - limit.share for limit in limits if limit.share < 1), default=1.0)
         count = min(max(REQUESTS_PER_MISS / slack, FEWEST), MOST)
-        duration = max(count / rate, SHORTEST_S)
+        # Answers of an endpoint take milliseconds: thousands of requests a second need not go on for minutes.
+        short = MOST / rate if isinstance(scenario, EndpointScenario) else SHORTEST_S
+        duration = max(count / rate, min(short, SHORTEST_S))
     warmup = scenario.simulation.warm_up_s
     made = Offered(
         workload,
@@ -114,7 +117,7 @@ def offered(scenario: Scenario, max_context_tokens: int | None = None) -> Offere
     return made
 
 
-def _notes(scenario: Scenario, workload: model.Workload) -> tuple[str, ...]:
+def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:
     """What the simulated engine does not do for this traffic. Raises InputError where leaving it out could make a plan too small."""
     if len({c.priority for c in workload.classes}) > 1:
         raise InputError(
@@ -131,7 +134,7 @@ def _notes(scenario: Scenario, workload: model.Workload) -> tuple[str, ...]:
     return tuple(found)
 
 
-def limits_of(scenario: Scenario) -> tuple[Limit, ...]:
+def limits_of(scenario: Asked) -> tuple[Limit, ...]:
     """Every promise of every class, in the order of the spec."""
     found: list[Limit] = []
     for name, slo in scenario.slos().items():

@@ -12,7 +12,7 @@ from scipy import optimize, sparse
 from fleetplan.sizing.decide import Option, decide, plan
 from fleetplan.sizing.nearest import nearest_change
 from fleetplan.sizing.settle import settle
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.scenario import Asked
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Sized:
     """GPU kind → why no plan of the scenario runs on it."""
 
 
-def size(scenario: Scenario) -> Sized:
+def size(scenario: Asked) -> Sized:
     """The scenario's cheapest plan on each of its GPU kinds.
 
     On one kind every plan of a scenario pays the same for a GPU, so the cheapest takes the fewest GPUs of the stock too: no other plan

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fleetplan.engine import Result, simulate
 from fleetplan.engine.load import Outage
 from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision, Plan
-from fleetplan.sizing.machine import ROUTER, Machine
+from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
 from fleetplan.sizing.search import least_count
 from fleetplan.sizing.verdict import Limit, Sample, sample
@@ -174,7 +174,7 @@ def run(
         built.step,
         built.config,
         engines,
-        ROUTER,
+        built.router,
         traffic.seed + replication,
         outages=tuple(outages),
     )

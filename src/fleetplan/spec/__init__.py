@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetplan.spec.scenario import Scenario
+    from fleetplan.spec.scenario import Asked
 
 
-def load(path: str | Path) -> Scenario:
+def load(path: str | Path) -> Asked:
     """The scenario of a file, checked against the catalogues.
 
     Raises InputError with one line `file:line:column: dotted.path: sentence` for each fault of the file.
@@ -22,7 +22,7 @@ def load(path: str | Path) -> Scenario:
     return scenario_of(read(path), path.parent)
 
 
-def loads(text: str | bytes, file: str = "<spec>", folder: str | Path = ".") -> Scenario:
+def loads(text: str | bytes, file: str = "<spec>", folder: str | Path = ".") -> Asked:
     """The scenario of a text, as `load` of a file of that name in that folder."""
     from fleetplan.spec.document import parse
     from fleetplan.spec.reading import scenario_of
@@ -61,7 +61,7 @@ def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
     return found
 
 
-def _scenario_in(path: str) -> Scenario | None:
+def _scenario_in(path: str) -> Asked | None:
     """The scenario of a file; None where it holds a fleet of scenarios, which is checked too."""
     from fleetplan.spec.document import read
     from fleetplan.spec.reading import scenario_of

@@ -14,7 +14,7 @@ from fleetplan.spec.document import Document, read
 from fleetplan.spec.reading import model_of
 
 if TYPE_CHECKING:
-    from fleetplan.spec.scenario import Scenario
+    from fleetplan.spec.scenario import Asked
 
 
 class SharedFleet(Model):
@@ -31,7 +31,7 @@ class SharedFleet(Model):
     budget_usd_per_hour: UsdPerHour | None = None
     """Most that all scenarios together may cost."""
 
-    _loaded: tuple[Scenario, ...] = PrivateAttr(default=())
+    _loaded: tuple[Asked, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
@@ -43,7 +43,7 @@ class SharedFleet(Model):
         return self
 
     @property
-    def loaded(self) -> tuple[Scenario, ...]:
+    def loaded(self) -> tuple[Asked, ...]:
         """The scenarios, read and checked."""
         return self._loaded
 
@@ -71,7 +71,7 @@ def fleet_of(document: Document, folder: Path) -> SharedFleet:
     def say(loc: tuple[str | int, ...], sentence: str) -> None:
         lines.append(document.line(document.place(loc), loc, sentence))
 
-    scenarios: list[Scenario] = []
+    scenarios: list[Asked] = []
     for index, name in enumerate(made.scenarios):
         if not (folder / name).is_file():
             say(

@@ -11,7 +11,7 @@ from fleetplan.errors import InputError
 from fleetplan.spec.base import Model
 from fleetplan.spec.document import Document, Place
 from fleetplan.spec.faults import faults
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.spec.units import shown
 
 M = TypeVar("M", bound=Model)
@@ -41,14 +41,20 @@ def model_of(kind: type[M], document: Document) -> M:
     return result
 
 
-def scenario_of(document: Document, folder: Path) -> Scenario:
+def scenario_of(document: Document, folder: Path) -> Asked:
     """The document as a scenario whose references hold. Raises InputError with a line for each fault."""
     from fleetplan.spec.references import faults as references
 
-    try:
-        scenario = model_of(Scenario, document)
-    except InputError as error:
-        raise InputError(*_with_references(error.lines, document, folder)) from None
+    scenario: Asked
+    if isinstance(document.value, dict) and "endpoint" in document.value:
+        from fleetplan.spec.endpoint import EndpointScenario
+
+        scenario = model_of(EndpointScenario, document)
+    else:
+        try:
+            scenario = model_of(Scenario, document)
+        except InputError as error:
+            raise InputError(*_with_references(error.lines, document, folder)) from None
     scenario._folder = folder
     scenario._document = document
     if found := references(scenario):

@@ -21,9 +21,12 @@ def page(text: str) -> str:
 
 
 def reference() -> str:
-    """A section for every mapping of a scenario, in the order in which they are met, then the units."""
-    body = schema("scenario.v1.json")
-    sections = {"Scenario": body, **{name: body["$defs"][name] for name in _met(body, body["$defs"])}}
+    """A section for every mapping of a scenario, then those that only an endpoint's has, in the order in which they are met, then the units."""
+    sections: dict[str, Any] = {}
+    for name, file in (("Scenario", "scenario.v1.json"), ("EndpointScenario", "endpoint.v1.json")):
+        body = schema(file)
+        sections[name] = body
+        sections |= {met: body["$defs"][met] for met in _met(body, body["$defs"]) if met not in sections}
     parts = [_section(name, part) for name, part in sections.items()]
     units = ["### Units", "", "| a quantity of | takes | is stored in |", "|---|---|---|"]
     units += [f"| {kind} | {', '.join(taken)} | {unit} |" for kind, (unit, taken) in KINDS.items()]

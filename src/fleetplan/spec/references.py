@@ -8,13 +8,14 @@ from typing import Any
 
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.spec.document import Loc
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.endpoint import EndpointScenario
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.spec.workload import ClassesWorkload, EmpiricalWorkload, TraceWorkload
 
 Fault = tuple[Loc, str]
 
 
-def faults(scenario: Scenario) -> list[Fault]:
+def faults(scenario: Asked) -> list[Fault]:
     """Path and sentence of every reference of a scenario that does not hold; a section that is None is passed over."""
     # The catalogue reads spec files of its own and stands above this room: imported only here, when a scenario is checked.
     from fleetplan import catalog
@@ -29,12 +30,19 @@ def faults(scenario: Scenario) -> list[Fault]:
             found.extend((loc, line.removeprefix(f"{kind}: ")) for line in error.lines)
             return None
 
+    if isinstance(scenario, EndpointScenario):
+        found += _gpus([(("endpoint", i, "gpu"), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
+        found += _prices(scenario, catalog.data_dir())
+        found += _bought(scenario, look_up)
+        found += _without_tokens(scenario)
+        return found
+    assert isinstance(scenario, Scenario)
     model = None
     if scenario.model is not None:
         name = str(scenario.files().get("model", scenario.model))
         model = look_up(("model",), lambda: catalog.model(name))
     if scenario.candidates is not None:
-        found += _gpus(scenario, look_up)
+        found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
@@ -45,12 +53,12 @@ def faults(scenario: Scenario) -> list[Fault]:
     return found
 
 
-def _gpus(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+def _gpus(named: list[tuple[Loc, str]], look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+    """GPUs, each named once."""
     from fleetplan import catalog
 
     seen: dict[str, str] = {}
-    for i, written in enumerate(scenario.candidates.gpu):
-        loc: Loc = ("candidates", "gpu", i)
+    for loc, written in named:
         gpu = look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
         if gpu is None:
             continue
@@ -76,7 +84,7 @@ def _precisions(
     return []
 
 
-def _prices(scenario: Scenario, data: Path) -> Iterator[Fault]:
+def _prices(scenario: Asked, data: Path) -> Iterator[Fault]:
     for loc, written in scenario.policy.price_lists().items():
         file, _, name = written.rpartition("#")
         path = scenario.folder / file if file else data / "prices.yaml"
@@ -89,9 +97,8 @@ def _prices(scenario: Scenario, data: Path) -> Iterator[Fault]:
             yield loc, unknown_name("price list", name, known)
 
 
-def _bought(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+def _bought(scenario: Asked, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
     """GPUs of stock and instances, each named once."""
-    from fleetplan import catalog
 
     policy = scenario.policy
     named: dict[str, list[tuple[Loc, str]]] = {
@@ -101,17 +108,21 @@ def _bought(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]
         ],
     }
     for entries in named.values():
-        seen: dict[str, str] = {}
-        for loc, written in entries:
-            gpu = look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
-            if gpu is None:
-                continue
-            if gpu.name in seen:
-                yield (
-                    loc,
-                    f"is the same GPU as {seen[gpu.name]!r} (got {written!r}, both are {gpu.name}), keep one",
-                )
-            seen[gpu.name] = written
+        yield from _gpus(entries, look_up)
+
+
+def _without_tokens(scenario: EndpointScenario) -> Iterator[Fault]:
+    """Parts of a policy that are about tokens, which an endpoint has none of."""
+    policy = scenario.policy
+    if policy.api is not None:
+        yield ("policy", "api"), "prices tokens (got an endpoint, which has none), drop it"
+    if policy.throughput_tokens_per_s is not None:
+        yield ("policy", "throughput"), "promises tokens (got an endpoint, which has none), drop it"
+    if policy.uncertainty.output_length_cv:
+        yield (
+            ("policy", "uncertainty", "output_length_cv"),
+            f"is about output tokens (got {policy.uncertainty.output_length_cv:g}, and an endpoint has none), give step_time_cv for the service time",
+        )
 
 
 def _top_keys(path: Path) -> list[str]:

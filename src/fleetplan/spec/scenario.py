@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
@@ -35,7 +35,61 @@ class Simulation(Model):
     """Independent runs; left out: as many as the confidence takes."""
 
 
-class Scenario(Model):
+class Asked(Model):
+    """What every scenario has, whatever serves its traffic."""
+
+    if TYPE_CHECKING:
+        scenario: str
+        title: str
+        policy: Policy
+        simulation: Simulation
+        seed: int
+
+    _folder: Path = PrivateAttr(default=Path("."))
+    _document: Document | None = PrivateAttr(default=None)
+
+    @property
+    def folder(self) -> Path:
+        """Folder that the paths in the spec start from: that of the file it was read from."""
+        return self._folder
+
+    @property
+    def drawn(self) -> Workload:
+        """The traffic that is drawn."""
+        raise NotImplementedError
+
+    def gpus(self) -> tuple[str, ...]:
+        """GPUs that it names, as written."""
+        raise NotImplementedError
+
+    def files(self) -> dict[str, Path]:
+        """The files that the spec names, by dotted path."""
+        raise NotImplementedError
+
+    def line(self, path: tuple[str | int, ...], sentence: str) -> str:
+        """`file:line:column: dotted.path: sentence` for a fault that is found after reading; written keys, not stored names."""
+        document = self._document or Document(self.scenario)
+        return document.line(document.place(path), path, sentence)
+
+    def slos(self) -> dict[str, Slo | None]:
+        """Promises by class name, in the order of the classes."""
+        drawn = self.drawn
+        if isinstance(drawn, ClassesWorkload):
+            return {c.name: c.slo for c in drawn.classes}
+        return {drawn.name: drawn.slo}
+
+    def deadlines(self) -> dict[str, Deadline]:
+        """Deadlines by class name."""
+        drawn = self.drawn
+        classes = drawn.classes if isinstance(drawn, ClassesWorkload) else ()
+        return {c.name: c.deadline for c in classes if c.deadline is not None}
+
+    def meaning(self) -> dict[str, Any]:
+        """All that can change a result, defaults filled in and SI throughout, as strict JSON: what digests are taken of."""
+        return self.model_dump(mode="json", exclude={"title"})
+
+
+class Scenario(Asked):
     """What one file of data/scenarios/ asks: this model, this traffic, these promises, on which hardware."""
 
     scenario: Name
@@ -57,29 +111,14 @@ class Scenario(Model):
     seed: Whole = 0
     """Seed of every random draw."""
 
-    _folder: Path = PrivateAttr(default=Path("."))
-    _document: Document | None = PrivateAttr(default=None)
-
     @property
-    def folder(self) -> Path:
-        """Folder that the paths in the spec start from: that of the file it was read from."""
-        return self._folder
+    def drawn(self) -> Workload:
+        """The traffic as written."""
+        return self.workload
 
-    def line(self, path: tuple[str | int, ...], sentence: str) -> str:
-        """`file:line:column: dotted.path: sentence` for a fault that is found after reading; written keys, not stored names."""
-        document = self._document or Document(self.scenario)
-        return document.line(document.place(path), path, sentence)
-
-    def slos(self) -> dict[str, Slo | None]:
-        """Promises by class name, in the order of the classes."""
-        if isinstance(self.workload, ClassesWorkload):
-            return {c.name: c.slo for c in self.workload.classes}
-        return {self.workload.name: self.workload.slo}
-
-    def deadlines(self) -> dict[str, Deadline]:
-        """Deadlines by class name."""
-        classes = self.workload.classes if isinstance(self.workload, ClassesWorkload) else ()
-        return {c.name: c.deadline for c in classes if c.deadline is not None}
+    def gpus(self) -> tuple[str, ...]:
+        """GPUs of the grid, as written."""
+        return self.candidates.gpu
 
     def files(self) -> dict[str, Path]:
         """The files that the spec names, by dotted path: a trace, a step-time table, a model's config."""
@@ -97,7 +136,3 @@ class Scenario(Model):
         """What the catalogue looks the model up by: a path from the spec's folder where there is such a file, else the name."""
         path = self.files().get("model")
         return str(path) if path is not None and path.exists() else self.model
-
-    def meaning(self) -> dict[str, Any]:
-        """All that can change a result, defaults filled in and SI throughout, as strict JSON: what digests are taken of."""
-        return self.model_dump(mode="json", exclude={"title"})

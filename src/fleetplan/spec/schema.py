@@ -9,10 +9,15 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from fleetplan.spec.base import Model
+from fleetplan.spec.endpoint import EndpointScenario
 from fleetplan.spec.fleet import SharedFleet
 from fleetplan.spec.scenario import Scenario
 
-SCHEMAS: dict[str, type[Model]] = {"scenario.v1.json": Scenario, "fleet.v1.json": SharedFleet}
+SCHEMAS: dict[str, type[Model]] = {
+    "scenario.v1.json": Scenario,
+    "endpoint.v1.json": EndpointScenario,
+    "fleet.v1.json": SharedFleet,
+}
 """File name to model."""
 
 

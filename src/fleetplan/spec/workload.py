@@ -177,28 +177,33 @@ class ClassesWorkload(Model):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        names = [c.name for c in self.classes]
-        if twice := sorted({n for n in names if names.count(n) > 1}):
-            raise fault(f"has two classes of one name (got {', '.join(twice)}), names must differ")
-        if self.arrivals is None:
-            if without := [c.name for c in self.classes if c.arrivals is None and c.deadline is None]:
-                raise fault(
-                    f"has classes without arrivals (got {', '.join(without)}), give each its arrivals, "
-                    "or the workload common arrivals and each class a share"
-                )
-        else:
-            if without := [c.name for c in self.classes if c.share is None and c.deadline is None]:
-                raise fault(
-                    f"has common arrivals and classes without a share (got {', '.join(without)}), give each one"
-                )
-            total = sum(c.share or 0.0 for c in self.classes)
-            if abs(total - 1) > 1e-9:
-                raise fault(f"has shares that sum to {total:g} (got {', '.join(names)}), they must sum to 1")
-        if all(c.slo is None and c.deadline is None for c in self.classes):
-            raise fault(
-                "has no promise in any class (got no slo), give at least one class an slo or a deadline"
-            )
+        coherent(self.classes, self.arrivals)
         return self
+
+
+def coherent(classes: tuple[Any, ...], arrivals: Any) -> None:
+    """Refuse classes of one name, without arrivals or share, or without any promise."""
+    names = [c.name for c in classes]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise fault(f"has two classes of one name (got {', '.join(twice)}), names must differ")
+    if arrivals is None:
+        if without := [
+            c.name for c in classes if c.arrivals is None and getattr(c, "deadline", None) is None
+        ]:
+            raise fault(
+                f"has classes without arrivals (got {', '.join(without)}), give each its arrivals, "
+                "or the workload common arrivals and each class a share"
+            )
+    else:
+        if without := [c.name for c in classes if c.share is None and getattr(c, "deadline", None) is None]:
+            raise fault(
+                f"has common arrivals and classes without a share (got {', '.join(without)}), give each one"
+            )
+        total = sum(c.share or 0.0 for c in classes)
+        if abs(total - 1) > 1e-9:
+            raise fault(f"has shares that sum to {total:g} (got {', '.join(names)}), they must sum to 1")
+    if all(c.slo is None and getattr(c, "deadline", None) is None for c in classes):
+        raise fault("has no promise in any class (got no slo), give at least one class an slo or a deadline")
 
 
 class _Recorded(Model):

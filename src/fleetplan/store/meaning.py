@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan import catalog, provenance
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.store.tables import stage_tables
 
 # What is only about buying and keeping a fleet: one replica on its own does not depend on it.
@@ -32,7 +32,7 @@ IGNORED: dict[str, tuple[str, ...]] = {
 LAYOUTS = "fleetplan.store.tables"
 
 
-def stage_meaning(scenario: Scenario, stage: str) -> dict[str, Any]:
+def stage_meaning(scenario: Asked, stage: str) -> dict[str, Any]:
     """All that can change what a stage makes of this scenario, as strict JSON: the spec's part and the data it names."""
     ignored = IGNORED[stage]
     spec = scenario.meaning()
@@ -45,13 +45,15 @@ def stage_meaning(scenario: Scenario, stage: str) -> dict[str, Any]:
     if "slo" in ignored:
         spec["workload"] = _without(spec["workload"], "slo")
     data = _data(scenario, "prices" in spec.get("policy", {}))
-    if stage == "speculation" or any(each != "none" for each in scenario.candidates.speculation):
+    if isinstance(scenario, Scenario) and (
+        stage == "speculation" or any(each != "none" for each in scenario.candidates.speculation)
+    ):
         folder = catalog.data_dir()
         data["drafting"] = [_digest_of(folder / "acceptance.csv"), _yaml_digest(folder / "speculation.yaml")]
     return {"spec": spec, "data": data}
 
 
-def stage_digest(scenario: Scenario, stage: str) -> str:
+def stage_digest(scenario: Asked, stage: str) -> str:
     """SHA-256 of `stage_meaning`. Raises InputError when data that the scenario names is not there."""
     return provenance.digest(stage_meaning(scenario, stage))
 
@@ -71,7 +73,7 @@ def code_fingerprint(verb: str) -> str:
     return provenance.digest([provenance.fingerprint(module, (LAYOUTS,)), layouts])
 
 
-def part_meta(scenario: Scenario, stage: str) -> dict[str, str | int]:
+def part_meta(scenario: Asked, stage: str) -> dict[str, str | int]:
     """The metadata that every part of a stage carries: spec digest, code fingerprint, seed (0: the stage does not read it)."""
     return {
         "spec_digest": stage_digest(scenario, stage),
@@ -88,23 +90,24 @@ def _without(value: Any, key: str) -> Any:
     return value
 
 
-def _data(scenario: Scenario, with_prices: bool) -> dict[str, Any]:
+def _data(scenario: Asked, with_prices: bool) -> dict[str, Any]:
     folder = catalog.data_dir()
     files = scenario.files()
     own_model = files.pop("model", None)
     found: dict[str, Any] = {
         "gpus": {
             name: catalog.gpu(name).model_dump(mode="json", exclude={"title", "source", "notes", "aliases"})
-            for name in scenario.candidates.gpu
+            for name in scenario.gpus()
         },
-        "model": repr(catalog.model(str(own_model) if own_model else scenario.model).architecture),
         "files": {name: provenance.file_digest(path) for name, path in sorted(files.items())},
         "tables": {
             name: _digest_of(folder / "workloads" / f"{name}.parquet") for name in _empirical(scenario)
         },
         "engines": _yaml_digest(folder / "engines.yaml"),
     }
-    if scenario.step_time == "calibrated":
+    if isinstance(scenario, Scenario):
+        found["model"] = repr(catalog.model(str(own_model) if own_model else scenario.model).architecture)
+    if isinstance(scenario, Scenario) and scenario.step_time == "calibrated":
         found["calibration"] = {
             path.name: _yaml_digest(path) for path in sorted((folder / "calibration").glob("*.yaml"))
         }
@@ -113,14 +116,14 @@ def _data(scenario: Scenario, with_prices: bool) -> dict[str, Any]:
     return found
 
 
-def _prices(scenario: Scenario, folder: Path, reference: str) -> Any:
+def _prices(scenario: Asked, folder: Path, reference: str) -> Any:
     """A price list that a scenario names: of it what concerns its GPUs, without its words."""
     file, has_file, name = reference.rpartition("#")
     content = _yaml(scenario.folder / file if has_file else folder / "prices.yaml") or {}
     prices = content.get(name)
     if not isinstance(prices, dict):
         return None
-    named = {catalog.gpu(gpu).name for gpu in scenario.candidates.gpu} | set(scenario.candidates.gpu)
+    named = {catalog.gpu(gpu).name for gpu in scenario.gpus()} | set(scenario.gpus())
     return {
         key: {gpu: price for gpu, price in value.items() if gpu in named}
         if key == "gpu_usd_per_hour" and isinstance(value, dict)
@@ -130,7 +133,7 @@ def _prices(scenario: Scenario, folder: Path, reference: str) -> Any:
     }
 
 
-def _empirical(scenario: Scenario) -> list[str]:
+def _empirical(scenario: Asked) -> list[str]:
     """The shipped tables of traffic that a scenario names, anywhere in its workload."""
 
     def walk(value: Any) -> set[str]:

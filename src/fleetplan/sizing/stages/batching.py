@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetplan.engine.result import Promise, Result
-from fleetplan.sizing import bounds
+from fleetplan.engine.result import Promise
 from fleetplan.sizing.binding import resource_bound
 from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
@@ -26,12 +25,10 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
             continue
         assert built.step is not None
         assert built.config is not None
-        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
         if hopeless(built, subject) is not None:
             continue
         rate = sustainable_rate_per_s(built, subject.traffic)
-        most = budget or built.config.max_num_seqs * int(mix.prompt_tokens.max())
-        work = bounds.least_work_s(mix, built.step, most)
+        work = built.least_work_s(mix)
         saturation.append(
             {
                 "candidate_id": identity,
@@ -71,14 +68,16 @@ def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[d
     figures = {"*": summary, **summary["classes"]} if len(requests.classes) > 1 else {"*": summary}
     stable = result.stability(warmup).stable
     return [
-        _row(name, share, offered, each, stable, result) for name, each in figures.items() if each["requests"]
+        _row(name, share, offered, each, stable, built.tokens)
+        for name, each in figures.items()
+        if each["requests"]
     ]
 
 
 def _row(
-    name: str, share: float, offered: float, figures: dict[str, Any], stable: bool, result: Result
+    name: str, share: float, offered: float, figures: dict[str, Any], stable: bool, tokens: bool
 ) -> dict[str, Any]:
-    keys = ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s", "e2e_p99_s")
+    of_tokens = ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
     return {
         "load_share": share,
         "class": name,
@@ -87,8 +86,10 @@ def _row(
         "requests": figures["requests"],
         "rejected_requests": figures["rejected"] + figures["timed_out"],
         "stable": stable,
-        **{key: figures[key] for key in keys},
+        **{key: figures[key] if tokens else None for key in of_tokens},
+        "e2e_p95_s": figures["e2e_p95_s"],
+        "e2e_p99_s": figures["e2e_p99_s"],
         "attainment": figures.get("attainment"),
         "goodput_requests_per_s": figures.get("goodput_per_s"),
-        "throughput_tokens_per_s": figures["output_tokens_per_s"] or 0.0,
+        "throughput_tokens_per_s": (figures["output_tokens_per_s"] or 0.0) if tokens else None,
     }

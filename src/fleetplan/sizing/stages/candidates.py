@@ -33,7 +33,7 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         "max_num_seqs": candidate.max_num_seqs,
         "max_num_batched_tokens": candidate.max_num_batched_tokens,
         "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
-        "fits": memory is not None and memory.fits,
+        "fits": memory.fits if memory is not None else built.reason is None,
         "reason": built.reason,
         "usable_bytes": int(memory.usable_bytes if memory else catalog.gpu(candidate.gpu).memory_usable_bytes),
         "weights_bytes": int(memory.weights_bytes + memory.replicated_weights_bytes) if memory else None,

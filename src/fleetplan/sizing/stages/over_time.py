@@ -21,12 +21,13 @@ Row = dict[str, Any]
 def workloads(subject: Plan) -> Iterable[Row]:
     """Facts of one replication of the traffic, over all classes and by class."""
     mix, duration = subject.traffic.requests(), subject.traffic.duration_s
-    yield _facts("*", mix, duration)
+    tokens = subject.model is not None
+    yield _facts("*", mix, duration, tokens)
     if len(mix.classes) > 1:
         for index, name in enumerate(mix.classes):
             rows = mix.class_index == index
             if rows.any():
-                yield _facts(name, mix.take(rows), duration)
+                yield _facts(name, mix.take(rows), duration, tokens)
 
 
 def arrivals(subject: Plan) -> Iterable[Row]:
@@ -66,18 +67,18 @@ def timeseries(decision: Decision) -> Iterable[Row]:
             }
 
 
-def _facts(name: str, requests: Requests, duration_s: float) -> Row:
+def _facts(name: str, requests: Requests, duration_s: float, tokens: bool) -> Row:
     gaps = np.diff(requests.arrival_s)
     minutes = np.bincount((requests.arrival_s // 60).astype(np.int64))
     seconds = np.bincount(requests.arrival_s.astype(np.int64), minlength=int(duration_s))
     spread = dispersion(seconds, (1.0, 10.0, 60.0))
     prompt, output = requests.prompt_tokens, requests.output_tokens
     varied = prompt.std() > 0 and output.std() > 0
-    quantiles = {
-        f"{what}_p{q}_tokens": float(np.percentile(lengths, q))
-        for what, lengths in (("prompt", prompt), ("output", output))
-        for q in (50, 95, 99)
-    }
+    lengths = {
+        f"{what}_{name}_tokens": float(value)
+        for what, of in (("prompt", prompt), ("output", output))
+        for name, value in (("mean", of.mean()), *((f"p{q}", np.percentile(of, q)) for q in (50, 95, 99)))
+    } | {"length_correlation": float(np.corrcoef(prompt, output)[0, 1]) if varied else None}
     return {
         "class": name,
         "mean_requests_per_s": len(requests) / duration_s,
@@ -88,10 +89,7 @@ def _facts(name: str, requests: Requests, duration_s: float) -> Row:
         "dispersion_60s": spread.get(60.0),
         "prefix_hit_share": prefix_hit_share(requests.block_offsets, requests.block_hashes),
         "interarrival_cv": float(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None,
-        "prompt_mean_tokens": float(prompt.mean()),
-        "output_mean_tokens": float(output.mean()),
-        **quantiles,
-        "length_correlation": float(np.corrcoef(prompt, output)[0, 1]) if varied else None,
+        **(lengths if tokens else dict.fromkeys(lengths)),
         "simulated_requests": len(requests),
         "simulated_s": duration_s,
     }

@@ -10,6 +10,7 @@ from fleetplan.queueing.goodput import caps_to, goodput_curve
 from fleetplan.queueing.rows import Shape, chain, chain_error_rows, goodput_rows, queueing_rows
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.stages.endpoint import endpoint_rows
 from fleetplan.traffic.requests import Requests
 
 REPLAYED_REQUESTS = 1500
@@ -24,10 +25,12 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
 
     Where nothing was chosen they are of the first candidate that can run.
     """
+    if subject.model is None:
+        return endpoint_rows(subject, chosen, replicas)
     traffic = subject.traffic
     shape = Shape.of(traffic.requests(), traffic.rate_per_s)
     runnable = {name: m for name, m in subject.machines.items() if m.reason is None}
-    made: Rows = {"queueing": [], "chain_errors": [], "goodput": []}
+    made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "endpoints": []}
     for name, machine in runnable.items():
         assert machine.step is not None
         assert machine.config is not None

@@ -22,7 +22,7 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
     """Table → rows, of the candidates that can run."""
     bounds, steps = [], []
     for identity, built in subject.machines.items():
-        if built.reason is None:
+        if built.reason is None and built.tokens:
             mine = _steps(built, subject)
             steps += [{"candidate_id": identity, **row} for row in mine]
             bounds.append({"candidate_id": identity, **_bounds(built, subject, mine)})
@@ -34,6 +34,7 @@ def _bounds(built: Machine, subject: Plan, steps: list[dict[str, Any]]) -> dict[
     assert built.memory is not None
     assert built.config is not None
     mix = subject.traffic.requests()
+    assert subject.model is not None
     mean = Requests.of([0.0], int(mix.prompt_tokens.mean()), max(int(mix.output_tokens.mean()), 2))
     budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
     alone = lone(mean, built.step, budget, built.client_s)
@@ -102,6 +103,7 @@ def _terms(step: StepTime, n: Any, read: Any, window: Any) -> tuple[Any, Any]:
 def _work(built: Machine, subject: Plan, batches: Any, read: Any) -> tuple[Any, Any]:
     """FLOP of the matrix products and bytes read of one GPU in the step."""
     assert built.memory is not None
+    assert subject.model is not None
     t = built.candidate.tensor_parallel
     flop = 2.0 * subject.model.architecture.parameters_active * batches / t
     moved = built.memory.weights_bytes + built.memory.kv_bytes_per_token * read

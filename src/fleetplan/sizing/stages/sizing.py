@@ -21,6 +21,7 @@ from fleetplan.sizing.stages.fleet import fleet_rows
 from fleetplan.sizing.stages.over_time import arrivals, timeseries, workloads
 from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
+from fleetplan.spec.scenario import Asked, Scenario
 
 Row = dict[str, Any]
 
@@ -52,9 +53,9 @@ def _scenario(decision: Decision) -> Row:
     scenario, sheet = decision.plan.scenario, decision.prices
     return {
         "title": scenario.title or scenario.scenario,
-        "model": decision.plan.model.title,
+        "model": decision.plan.model.title if decision.plan.model else "an endpoint that is no LLM",
         "traffic": _traffic_words(decision.plan),
-        "step_time": _step_words(scenario.step_time),
+        "step_time": _step_words(scenario),
         "notes": "; ".join(decision.plan.traffic.notes) or None,
         "prices": f"{sheet.name}: {sheet.title}, {sheet.date}; {sheet.source}",
     }
@@ -62,7 +63,9 @@ def _scenario(decision: Decision) -> Row:
 
 def _traffic_words(subject: Plan) -> str:
     mix = subject.traffic.requests()
-    spec = subject.scenario.workload
+    spec = subject.scenario.drawn
+    if subject.model is None:
+        return f"{', '.join(mix.classes)}, {subject.traffic.rate_per_s:.3g} requests/s"
     name = getattr(spec, "empirical", None) or getattr(spec, "trace", None) or ", ".join(mix.classes)
     return (
         f"{name}, {subject.traffic.rate_per_s:.3g} requests/s, "
@@ -70,7 +73,10 @@ def _traffic_words(subject: Plan) -> str:
     )
 
 
-def _step_words(choice: Any) -> str:
+def _step_words(scenario: Asked) -> str:
+    if not isinstance(scenario, Scenario):
+        return "service times as the spec gives them, each server one request at a time, all before one queue"
+    choice = scenario.step_time
     return choice if isinstance(choice, str) else json.dumps(choice.model_dump(mode="json", by_alias=True))
 
 
@@ -97,14 +103,15 @@ def _money(fleet: Fleet | None, subject: Plan) -> Row:
             )
         )  # fmt: skip
     mix, rate = subject.traffic.requests(), subject.traffic.rate_per_s
+    tokens = subject.model is not None
     output = rate * float(mix.output_tokens.mean())
     both = output + rate * float(mix.prompt_tokens.mean())
     return {
         "cost_usd_per_hour": fleet.usd_per_hour,
         "cost_usd_per_month": fleet.usd_per_month,
         "cost_usd_per_year": fleet.usd_per_year,
-        "cost_usd_per_million_output_tokens": fleet.usd_per_million(output),
-        "cost_usd_per_million_tokens": fleet.usd_per_million(both),
+        "cost_usd_per_million_output_tokens": fleet.usd_per_million(output) if tokens else None,
+        "cost_usd_per_million_tokens": fleet.usd_per_million(both) if tokens else None,
         "cost_usd_per_request": fleet.usd_per_hour / 3600 / rate,
     }
 
@@ -302,7 +309,7 @@ def _plans(decision: Decision) -> list[Row]:
 def _plan(option: Option, decision: Decision) -> Row:
     count = option.found.replicas if option.found else None
     verdict = option.found.verdicts[count] if option.found and count is not None else None
-    latencies = verdict.latencies_s if verdict else {}
+    latencies = verdict.latencies_s if verdict and option.machine.tokens else {}
     return {
         "candidate_id": option.machine.candidate.candidate_id,
         "status": option.status,

@@ -10,7 +10,7 @@ from fleetplan.errors import InputError
 from fleetplan.sizing.candidates import Candidate, expand
 from fleetplan.sizing.machine import machine
 from fleetplan.spec.candidates import Speculation
-from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.speculation.experiment import settings_table
 from fleetplan.speculation.measured import measured, method, methods
 from fleetplan.speculation.payoff import Draft
@@ -21,9 +21,11 @@ WHAT_IF_DRAFTS = 5
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def rows(scenario: Scenario) -> Rows:
+def rows(scenario: Asked) -> Rows:
     """The stage's tables; nothing here looks at the traffic, the promises or the seed."""
-
+    if not isinstance(scenario, Scenario):  # an endpoint has no tokens to draft
+        empty = ("speculation", "speculation_choices", "sampling_acceptance", "measured_acceptance")
+        return {name: [] for name in empty}
     model = catalog.model(scenario.model_reference)
     sweep, choices = [], []
     for candidate in expand(scenario):

@@ -22,10 +22,16 @@ SIMULATIONS = Table(
         number("tpot_p50_s", "median time per output token; null: unbounded", "s", nullable=True),
         number("tpot_p95_s", "95th percentile of time per output token; null: unbounded", "s", nullable=True),
         number("tpot_p99_s", "99th percentile of time per output token; null: unbounded", "s", nullable=True),
+        number("e2e_p95_s", "95th percentile of arrival to last token; null: unbounded", "s", nullable=True),
         number("e2e_p99_s", "99th percentile of arrival to last token; null: unbounded", "s", nullable=True),
         number("attainment", "share of requests with promises that meet all of theirs", nullable=True),
         number("goodput_requests_per_s", "rate of those requests", "request/s", nullable=True),
-        number("throughput_tokens_per_s", "output tokens per second of the replica", "token/s"),
+        number(
+            "throughput_tokens_per_s",
+            "output tokens per second of the replica; null: no LLM",
+            "token/s",
+            nullable=True,
+        ),
     ),
     ("scenario", "candidate_id", "load_share", "class"),
 )

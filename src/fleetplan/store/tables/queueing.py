@@ -33,6 +33,13 @@ QUEUEING = Table(
         ),
         number("ttft_p99_s", "99th percentile of it; null as above", "s", nullable=True),
         number("tpot_mean_s", "mean time per output token; null as above", "s", nullable=True),
+        number(
+            "e2e_p95_s",
+            "95th percentile of arrival to answer; null: unstable, or an LLM, whose answers are no one service",
+            "s",
+            nullable=True,
+        ),
+        number("e2e_p99_s", "99th percentile of it; null as above", "s", nullable=True),
         text("method", "exact, or the name of the approximation"),
         text("note", "why a value is null", nullable=True),
     ),
@@ -92,4 +99,33 @@ GOODPUT = Table(
     ("scenario", "candidate_id", "batch_cap"),
 )
 
-TABLES = (QUEUEING, CHAIN_ERRORS, GOODPUT)
+ENDPOINTS = Table(
+    "endpoints",
+    "queueing",
+    "The size of an endpoint that is no LLM by the closed form (G/G/c), for each candidate and promise; the decision is a simulation's",
+    (
+        SCENARIO,
+        CANDIDATE,
+        text("class", "class of requests"),
+        number("percentile", "percentile of the promise, 0 to 100"),
+        number("limit_s", "the promise, arrival to answer", "s"),
+        number("service_mean_s", "mean time that a request keeps a server", "s"),
+        number("service_cv", "coefficient of variation of that time"),
+        number("interarrival_cv", "coefficient of variation of the gaps between arrivals"),
+        integer("servers_per_gpu", "servers of one GPU"),
+        integer("servers", "least servers that keep the promise; null: no number does", nullable=True),
+        integer("replicas", "GPUs of that many servers", nullable=True),
+        number("utilisation", "offered load per server", nullable=True),
+        number("e2e_s", "the promised percentile at that many servers", "s", nullable=True),
+        number(
+            "e2e_one_server_less_s",
+            "the same with one server less; null: unstable, or none",
+            "s",
+            nullable=True,
+        ),
+        text("binding_limit", "what binds: latency, utilisation, stability, or why it is infeasible"),
+    ),
+    ("scenario", "candidate_id", "class", "percentile"),
+)
+
+TABLES = (QUEUEING, CHAIN_ERRORS, GOODPUT, ENDPOINTS)
