@@ -197,7 +197,6 @@ def _speculation(options: dict[str, Any]) -> Any:
         draft_step=None if options["draft_steptime"] is None else from_json(options["draft_steptime"]),
         passes=options["draft_passes"],
         off_above=options["drafts_off_above"],
-        seed=options["seed"],
     )
 
 

@@ -40,7 +40,7 @@ class Plain(Schedulers):
         self.config = config
         self.router = router
         self.cost = scalar_cost(steptime)
-        self.set_drafting(config, steptime)
+        self.set_drafting(config, steptime, seed)
         self.window = steptime.window_tokens
         self.until_s = until_s
         self.closed_loop = closed_loop

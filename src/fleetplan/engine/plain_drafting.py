@@ -18,12 +18,13 @@ class Drafting:
     speculation: Speculation | None
     draft_cost: Callable[..., float]
     draft_window: int
+    draft_seed: int
     drafts: int
     """Of the step that is being made up."""
 
-    def set_drafting(self, config: EngineConfig, steptime: StepTime) -> None:
-        """Who drafts, and what one draft step costs."""
-        self.speculation = config.speculation
+    def set_drafting(self, config: EngineConfig, steptime: StepTime, seed: int) -> None:
+        """Who drafts, what one draft step costs, and the seed of the draws."""
+        self.speculation, self.draft_seed = config.speculation, seed
         self.drafts = 0
         if config.speculation is not None:
             step = config.speculation.draft_step or steptime
@@ -39,7 +40,7 @@ class Drafting:
         """Tokens that a decoding sequence with so many drafts emits: those rejected take no block."""
         if self.speculation is None or drafts == 0:
             return 1
-        uniform = draw(self.speculation.seed, s.row, s.generated)
+        uniform = draw(self.draft_seed, s.row, s.generated)
         return min(1 + accepted(self.speculation.survival, drafts, uniform), s.output - s.generated)
 
     def draft_s(self, replica: Replica) -> float:

@@ -45,7 +45,7 @@ def simulate(
     """Simulate the requests on like replicas behind a router, exactly, to their last token or to `until_s`.
 
     `plain` steps every iteration in Python (the twin); the default skips to events in compiled code. The seed feeds
-    the random routers. With `resolution_s` the result has a `series` of at most MOST_SAMPLES times. Raises InputError for what cannot be, or is not supported.
+    the random routers and the acceptance of drafts. With `resolution_s` the result has a `series` of at most MOST_SAMPLES times. Raises InputError for what cannot be, or is not supported.
 
     >>> from fleetplan.physics.steptime import affine
     >>> run = simulate(Requests.of([0.0], 100, 3), affine(0.005, 2e-5, 5e-4), EngineConfig("continuous"))

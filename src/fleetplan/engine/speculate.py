@@ -34,8 +34,6 @@ class Speculation:
     """Draft steps of one step of the target; None: one a draft."""
     off_above: int | None = None
     """A step in which more sequences than this decode drafts nothing; None: every step drafts."""
-    seed: int = 0
-    """Of the draws."""
 
     def __post_init__(self) -> None:
         faults = []

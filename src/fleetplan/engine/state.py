@@ -184,7 +184,7 @@ def make_state(
         p[name] = value
     for name in _COEFFICIENTS:
         p[name] = getattr(steptime, name)
-    drafter, draft, survival = _speculation(config.speculation, steptime)
+    drafter, draft, survival = _speculation(config.speculation, steptime, seed)
     p["drafts"] = len(survival)
     replica = np.zeros(replicas, REPLICA)
     replica["key_s"] = np.inf
@@ -229,7 +229,7 @@ def make_state(
 
 
 def _speculation(
-    given: Speculation | None, target: StepTime
+    given: Speculation | None, target: StepTime, seed: int
 ) -> tuple[StepTime, NDArray[Any], NDArray[np.float64]]:
     """Whose step a draft step is like, its record, and survival by position: empty without speculation."""
     draft = np.zeros(1, DRAFT)
@@ -237,7 +237,7 @@ def _speculation(
         return target, draft, np.zeros(0)
     step = target if given.draft_step is None else given.draft_step
     draft["off_above"] = _or_unlimited(given.off_above)
-    draft["seed"] = np.uint64(given.seed & MASK).astype(np.int64)
+    draft["seed"] = np.uint64(seed & MASK).astype(np.int64)
     draft["factor"] = given.draft_steps * (1.0 if given.draft_cost is None else given.draft_cost)
     draft["window"] = step.window_tokens
     for name in _COEFFICIENTS:

@@ -157,6 +157,8 @@ def memory(
     usable_bytes: float | None = None,
     draft: Architecture | None = None,
     draft_weights: str = "bf16",
+    draft_expert_parallel: int = 1,
+    draft_extra_bytes: float = 0.0,
     mtp: bool = False,
     vision: bool = True,
     adapters: Adapters | None = None,
@@ -166,7 +168,7 @@ def memory(
     """The memory of one GPU, and how many sequences it holds.
 
     MODEL, memory: left = usable·utilisation - weights - activations - runtime - draft - adapters (the engine's policy says what
-    the factor multiplies). `usable_bytes` replaces the catalogue's usable memory. Raises InputError for a layout that cannot run.
+    the factor multiplies). `draft_extra_bytes` are held by each GPU of the last stage besides a draft's own weights. `usable_bytes` replaces the catalogue's usable memory. Raises InputError for a layout that cannot run.
     """
     policy = _policy(engine)
     t, p, d, e = tensor_parallel, pipeline_parallel, data_parallel, expert_parallel
@@ -177,7 +179,9 @@ def memory(
     if runtime is None:
         runtime = 0.75 * GIB + (0.5 * GIB if t * p * d > 1 else 0.0)
     graphs = 0.5 * GIB if overheads.graph_bytes is None else overheads.graph_bytes
-    drafts = draft_bytes(architecture, draft, draft_weights, mtp, chosen, t, e)
+    drafts = draft_extra_bytes + draft_bytes(
+        architecture, draft, draft_weights, mtp, chosen, t, e, draft_expert_parallel
+    )
     seen = sum(x.parameters for x in architecture.vision) * 2.0 if vision else 0.0
     lora = adapter_bytes(architecture, adapters, t) / p if adapters else 0.0
     workspace = overheads.activation_bytes
@@ -229,6 +233,8 @@ def memory(
         "usable_bytes": usable_bytes,
         "draft": draft,
         "draft_weights": draft_weights,
+        "draft_expert_parallel": draft_expert_parallel,
+        "draft_extra_bytes": draft_extra_bytes,
         "mtp": mtp,
         "vision": vision,
         "adapters": adapters,

@@ -78,11 +78,19 @@ def _shares(x: Tensor, group: LayerGroup, t: int, e: int) -> tuple[float, float]
 
 
 def draft_bytes(
-    a: Architecture, draft: Architecture | None, weights: str, mtp: bool, chosen: Scheme, t: int, e: int
+    a: Architecture,
+    draft: Architecture | None,
+    weights: str,
+    mtp: bool,
+    chosen: Scheme,
+    t: int,
+    e: int,
+    draft_e: int = 1,
 ) -> float:
+    """What the fullest rank holds of a draft model, whose experts are spread over `draft_e` ranks, and of the model's own MTP layers."""
     size = 0.0
     if draft is not None:
-        size += stage_weights(draft, scheme(weights, draft), draft_split(draft, t), 1)[1]
+        size += stage_weights(draft, scheme(weights, draft), draft_split(draft, t), draft_e)[1]
     if mtp:
         if not a.mtp:
             raise InputError(f"mtp: {a.name} has no multi-token-prediction layers, false is right")

@@ -27,12 +27,17 @@ class Lone:
 
 
 def lone(
-    requests: Requests, step: StepTime, budget_tokens: int | None, client_s: ClientTime = NO_CLIENT
+    requests: Requests,
+    step: StepTime,
+    budget_tokens: int | None,
+    client_s: ClientTime = NO_CLIENT,
+    tokens_a_step: int = 1,
 ) -> Lone:
     """Lower bounds of what any schedule gives each request, from steps that hold it alone.
 
     The prompt runs in chunks of `budget_tokens` (None: whole). A decode step's time is convex in the context, so the mean over an
-    answer is at least the time at the mean context S + G/2. `client_s` comes on top of TTFT.
+    answer is at least the time at the mean context S + G/2. `client_s` comes on top of TTFT. With drafts a decode step gives up to
+    `tokens_a_step` tokens, and is charged as if it were one of a single token at the first context: less than any takes.
     """
     prompt = requests.prompt_tokens
     ttft = np.zeros(len(prompt))
@@ -48,7 +53,8 @@ def lone(
     several = gaps > 0
     if several.any():
         # Decode step j of G − 1 reads S + j tokens: on average S + G/2.
-        context = prompt[several] + requests.output_tokens[several] / 2
+        further = requests.output_tokens[several] / 2 if tokens_a_step == 1 else np.ones(int(several.sum()))
+        context = prompt[several] + further
         window = np.minimum(context, step.window_tokens) if step.window_tokens else np.zeros_like(context)
         tpot[several] = step.step_s(1, 1, 1, context, context, window, window)
         if step.window_tokens:
@@ -56,6 +62,7 @@ def lone(
             first = prompt[several] + 1.0
             cut = np.minimum(first, step.window_tokens)
             tpot[several] = np.minimum(tpot[several], step.step_s(1, 1, 1, context, context, cut, cut))
+        tpot[several] *= np.ceil(gaps[several] / tokens_a_step) / gaps[several]
     return Lone(ttft, tpot, ttft + gaps * tpot)
 
 
@@ -96,11 +103,12 @@ def never(limits: tuple[Limit, ...], draws: Iterable[tuple[Requests, Lone]], lea
     return why
 
 
-def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
+def least_work_s(requests: Requests, step: StepTime, most_tokens: int, tokens_a_step: int = 1) -> float:
     """Mean time [s] of an engine that one request takes at the very least, however it is batched; steps hold at most `most_tokens`.
 
     Over a run Σdt ≥ Σ(O + C + c·X) and Σdt ≥ Σ(O + M + m·R), each with its σ and δ; a step of n tokens costs at least n times the
-    least cost of a token.
+    least cost of a token. Where a decode step gives up to `tokens_a_step` tokens, a request takes so many fewer of them and reads its
+    context so much less often; its tokens and pairs are computed all the same.
     """
     n = np.arange(1, min(most_tokens, max(step.max_tokens, 2)) + 1)
     n = np.unique(np.append(n, most_tokens)) if not np.isnan(step.compute_slope_s) else n
@@ -112,10 +120,11 @@ def least_work_s(requests: Requests, step: StepTime, most_tokens: int) -> float:
     gaps = output - 1
     tokens = prompt + gaps
     pairs = tokens * (tokens + 1) / 2
-    read = prompt + gaps * prompt + gaps * (gaps + 1) / 2
-    steps = step.sequence_s * output + step.decode_s * gaps
+    least = gaps / tokens_a_step
+    read = prompt + least * prompt + gaps * (gaps + 1) / 2 / tokens_a_step
+    steps = step.sequence_s * (1 + least) + step.decode_s * (least if step.decode_s > 0 else gaps)
     by_compute = tokens * compute + steps + step.pair_s * pairs
-    by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * output
+    by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * (1 + least)
     return float(max(by_compute.mean(), by_memory.mean(), 0.0))
 
 

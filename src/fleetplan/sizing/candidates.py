@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from fleetplan import catalog
 from fleetplan.spec.candidates import Speculation
@@ -79,7 +80,17 @@ class Candidate:
     @property
     def drafts(self) -> Speculation | None:
         """The speculation as the spec has it."""
-        return None if self.speculation == "none" else Speculation.model_validate_json(self.speculation)
+        if self.speculation == "none":
+            return None
+        given = json.loads(self.speculation)  # of values that were checked: a size is a bare number by now
+        if given["acceptance"] is not None:
+            given["acceptance"] = tuple(given["acceptance"])
+        return Speculation.model_construct(**given)
+
+
+def speculation_text(choice: Literal["none"] | Speculation) -> str:
+    """A choice of the spec as `Candidate.speculation` has it."""
+    return "none" if choice == "none" else choice.model_dump_json()
 
 
 def expand(scenario: Scenario) -> tuple[Candidate, ...]:
@@ -102,7 +113,7 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_queued_requests=scheduler.max_queued_requests,
             max_queued_tokens=scheduler.max_queued_tokens,
-            speculation="none" if speculation == "none" else speculation.model_dump_json(by_alias=True),
+            speculation=speculation_text(speculation),
         )
         for gpu, tensor, pipeline, data, expert, weights, kv_cache, scheduler, speculation, engine in itertools.product(
             grid.gpu,

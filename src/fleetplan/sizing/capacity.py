@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleetplan import catalog
 from fleetplan.errors import InputError
-from fleetplan.sizing import bounds, buying
+from fleetplan.sizing import buying
 from fleetplan.sizing.binding import resource_bound
 from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s, verdict_at
 from fleetplan.sizing.machine import Machine
@@ -277,12 +277,11 @@ def _longest_prompt(built: Machine, traffic: Offered, mix: Requests, longest: in
     """By halving: a lone prompt's TTFT never falls with its length."""
     assert built.step is not None
     assert built.config is not None
-    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
     answer = max(int(mix.output_tokens.mean()), 1)
     limits = [bound for limit in traffic.limits for bound in limit.bounds if bound[0] == "ttft"]
 
     def holds(tokens: int) -> bool:
-        alone = bounds.lone(Requests.of([0.0], tokens, answer), built.step, budget, built.client_s)  # type: ignore[arg-type]
+        alone = built.lone(Requests.of([0.0], tokens, answer))
         return all(float(alone.ttft_s[0]) <= base + growth * tokens for _, base, growth in limits)
 
     if longest is None:

@@ -172,15 +172,14 @@ def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> 
     """Why `verdict_at` passes at no count, by the latencies of lone requests of the same draws; None: it may."""
     assert built.step is not None
     assert built.config is not None
-    step, traffic = built.step, subject.traffic
-    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
+    traffic = subject.traffic
     given = replications or subject.scenario.simulation.replications
 
     def draws() -> Iterator[tuple[Requests, bounds.Lone]]:
         for replication in range(1 if traffic.exact else given or MOST_REPLICATIONS):
             mix = traffic.requests(replication)
             judged = mix.take(mix.arrival_s >= traffic.warmup_s) if traffic.warmup_s else mix
-            yield judged, bounds.lone(judged, step, budget, built.client_s)
+            yield judged, built.lone(judged)
 
     return bounds.never(traffic.limits, draws(), 1 if traffic.exact else given or FEWEST_REPLICATIONS)
 

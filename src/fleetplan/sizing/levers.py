@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from fleetplan.errors import InputError
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
-from fleetplan.sizing.bounds import least_work_s, spoken_s
-from fleetplan.sizing.candidates import Candidate
+from fleetplan.sizing.bounds import spoken_s
+from fleetplan.sizing.candidates import Candidate, speculation_text
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
 from fleetplan.sizing.machine import Machine, machine
@@ -71,6 +71,8 @@ def levers(decision: Decision) -> Iterator[Lever]:
 
 
 def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
+    scenario = decision.plan.scenario
+    assert isinstance(scenario, Scenario)
     bits = scheme(candidate.weights).bits
     for name in ("fp8", "int4"):
         if SCHEMES[name].bits < bits:
@@ -84,6 +86,13 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
         for chunk in (candidate.max_num_batched_tokens // 4, candidate.max_num_batched_tokens * 2):
             if chunk >= 1:
                 yield "chunk", f"chunks of {chunk:,} tokens", replace(candidate, max_num_batched_tokens=chunk)
+    for choice in scenario.candidates.speculation:
+        text = speculation_text(choice)
+        if text != candidate.speculation:
+            other = replace(candidate, speculation=text)
+            drafts = other.drafts
+            words = "no speculation" if drafts is None else f"{drafts.draft} × {drafts.tokens}"
+            yield "speculation", words, other
     for factor in (0.5, 2.0):
         seqs = int(candidate.max_num_seqs * factor)
         if seqs >= 1:
@@ -122,8 +131,12 @@ def _too_dear(built: Machine, decision: Decision) -> str | None:
     if price is None:
         return "it has no price in the list"
     mix = traffic.requests()
-    work = least_work_s(mix, built.step, built.config.max_num_batched_tokens)
-    least = max(ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1)
+    least = max(
+        ceil_ratio(
+            traffic.rate_per_s * built.least_work_s(mix) / built.engines_per_replica, policy.max_utilisation
+        ),
+        1,
+    )
     usd = (least + policy.spare_replicas) * built.candidate.gpus_per_replica * price.median
     today = decision.chosen.fleet.usd_per_hour
     if usd <= DEARER * today:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fleetplan import catalog
 from fleetplan.engine import EngineConfig, Result, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics import steptime
-from fleetplan.physics.calibrated import Calibrated, calibrate_step
+from fleetplan.physics.calibrated import Calibrated
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.memory import Memory, memory
 from fleetplan.sizing import bounds
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.client import NO_CLIENT, ClientTime
+from fleetplan.sizing.drafting import drafting
+from fleetplan.sizing.step import DEFAULT_BUDGET_TOKENS, is_given, layout, step_of
 from fleetplan.spec.scenario import Scenario
-from fleetplan.spec.steptime import Affine, Roofline, Table
 from fleetplan.traffic.requests import Requests
 
-DEFAULT_BUDGET_TOKENS = 8192
-"""max_num_batched_tokens that sizes activations where the scheduler has no budget of its own."""
 ROUTER = "least_outstanding"
 """How a fleet's front door shares requests out: to the replica with the fewest outstanding ones."""
 
@@ -65,16 +63,32 @@ class Machine:
         """Whether it serves an LLM; else it is an endpoint, whose prompts are ranks of service times."""
         return self.memory is not None
 
+    @property
+    def tokens_a_step(self) -> int:
+        """The most tokens that a sequence gets of one decode step: 1, and its drafts."""
+        assert self.config is not None
+        return 1 if self.config.speculation is None else 1 + self.config.speculation.drafts
+
+    @property
+    def budget_tokens(self) -> int | None:
+        """Tokens of a step, where the scheduler cuts prompts to it; None: prompts run whole."""
+        assert self.config is not None
+        return self.config.max_num_batched_tokens if self.candidate.scheduler == "chunked" else None
+
+    def lone(self, requests: Requests) -> bounds.Lone:
+        """Lower bounds of each request's latencies: what it has with a replica to itself."""
+        assert self.step is not None
+        return bounds.lone(requests, self.step, self.budget_tokens, self.client_s, self.tokens_a_step)
+
     def least_work_s(self, mix: Requests) -> float:
         """Time [s] of an engine that a request takes at the very least, on average; of an endpoint just what it takes."""
         assert self.step is not None
         assert self.config is not None
         if not self.tokens:
             return float(self.step.overhead_s[1:].mean())
-        budget = self.config.max_num_batched_tokens if self.candidate.scheduler == "chunked" else None
-        return bounds.least_work_s(
-            mix, self.step, budget or self.config.max_num_seqs * int(mix.prompt_tokens.max())
-        )
+        longest = int(mix.prompt_tokens.max()) + self.tokens_a_step - 1
+        most = self.budget_tokens or self.config.max_num_seqs * longest
+        return bounds.least_work_s(mix, self.step, most, self.tokens_a_step)
 
     def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
         """Simulate the requests on this many engines behind the router."""
@@ -91,7 +105,9 @@ def machine(
     It must hold the longest sequence of the traffic, `longest_tokens` (prompt and output), whole.
     """
     gpu = catalog.gpu(candidate.gpu)
+    given = candidate.drafts
     try:
+        drafts = None if given is None else drafting(given, candidate, scenario, model)
         made = memory(
             model.architecture,
             gpu,
@@ -108,6 +124,7 @@ def machine(
             block_size=candidate.block_size,
             max_num_batched_tokens=candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
             max_num_seqs=candidate.max_num_seqs,
+            **(drafts.memory if drafts else {}),
         )
     except InputError as error:
         return Machine(candidate, None, None, None, "; ".join(error.lines))
@@ -117,10 +134,6 @@ def machine(
         return Machine(
             candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP"
         )
-    if candidate.speculation != "none":
-        return Machine(
-            candidate, made, None, None, "speculation is not simulated in a fleet; see the stage speculation"
-        )
     config = EngineConfig(
         candidate.scheduler,
         candidate.max_num_seqs,
@@ -129,54 +142,16 @@ def machine(
         candidate.block_size,
         candidate.max_queued_requests,
         candidate.max_queued_tokens,
+        drafts.drafts if drafts else None,
     )
     try:
-        step, calibrated = _step(candidate, scenario, model, gpu)
-        given = isinstance(scenario.step_time, (Affine, Table))
+        most = candidate.max_num_seqs * (1 + drafts.drafts.drafts) if drafts else 0
+        step, calibrated = step_of(candidate, scenario, model, most)
         roof = (
             None
-            if given
-            else steptime.roofline(model.architecture, gpu, attention_flops=True, **_layout(candidate))
+            if is_given(scenario)
+            else steptime.roofline(model.architecture, gpu, attention_flops=True, **layout(candidate))
         )
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
     return Machine(candidate, made, step, config, None, calibrated, roof=roof)
-
-
-def _step(
-    candidate: Candidate, scenario: Scenario, model: catalog.Model, gpu: catalog.Gpu
-) -> tuple[StepTime, Calibrated | None]:
-    choice = scenario.step_time
-    if isinstance(choice, Affine):
-        given = choice.affine
-        return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence), None
-    if isinstance(choice, Table):
-        return steptime.from_json(scenario.folder / choice.table), None
-    layout = _layout(candidate)
-    if isinstance(choice, Roofline):
-        given_roofline = choice.roofline
-        return (
-            steptime.roofline(
-                model.architecture,
-                gpu,
-                efficiency=given_roofline.efficiency,
-                overhead_s=given_roofline.overhead_s,
-                attention_flops=given_roofline.attention_flops,
-                **layout,
-            ),
-            None,
-        )
-    most = max(candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS, candidate.max_num_seqs)
-    made = calibrate_step(model.architecture, gpu, engine=candidate.engine, max_tokens=most, **layout)
-    return made.step, made
-
-
-def _layout(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "weights": candidate.weights,
-        "kv_cache": candidate.kv_cache,
-        "tensor_parallel": candidate.tensor_parallel,
-        "pipeline_parallel": candidate.pipeline_parallel,
-        "data_parallel": candidate.data_parallel,
-        "expert_parallel": candidate.expert_parallel,
-    }

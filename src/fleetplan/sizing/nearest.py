@@ -85,8 +85,7 @@ def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
         built = option.machine
         assert built.step is not None
         assert built.config is not None
-        budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-        alone = bounds.lone(mix, built.step, budget, built.client_s)
+        alone = built.lone(mix)
         values = {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
         worst, needs = 1.0, []
         for limit in traffic.limits:

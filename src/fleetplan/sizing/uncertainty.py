@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fleetplan.engine import Speculation
 from fleetplan.physics.form import StepTime
 from fleetplan.sizing.decide import Decision, Plan, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
@@ -68,6 +69,8 @@ def sources(decision: Decision) -> tuple[str, ...]:
         found.append(f"rate forecast (CV {given.rate_cv:g})")
     if given.output_length_cv:
         found.append(f"output lengths (CV {given.output_length_cv:g})")
+    if given.acceptance_cv and decision.chosen and decision.chosen.machine.candidate.speculation != "none":
+        found.append(f"acceptance of drafts (CV {given.acceptance_cv:g})")
     low, high = step_band(decision)
     if high > low:
         found.append(
@@ -89,8 +92,8 @@ def step_band(decision: Decision) -> tuple[float, float]:
 def interval(decision: Decision) -> Interval | None:
     """Monte Carlo over what is not known, through the engine, for the chosen candidate. None: nothing was decided, or no draws are wanted.
 
-    Each draw has its own traffic seed, a lognormal factor on the rate, on output lengths and on step times, and is searched for its least
-    count from the decided one on.
+    Each draw has its own traffic seed, a lognormal factor on the rate, on output lengths, on step times (the draft's too) and on the
+    acceptance of drafts at every position, and is searched for its least count from the decided one on.
     """
     chosen = decision.chosen
     given = decision.plan.scenario.policy.uncertainty
@@ -98,6 +101,7 @@ def interval(decision: Decision) -> Interval | None:
         return None
     low, high = step_band(decision)
     rng = np.random.default_rng(np.random.SeedSequence([decision.plan.scenario.seed, 0x5EED]))
+    acceptance = np.random.default_rng(np.random.SeedSequence([decision.plan.scenario.seed, 0xACCE97]))
     needed: Counter[int] = Counter()
     beyond = 0
     start = chosen.found.replicas
@@ -108,8 +112,8 @@ def interval(decision: Decision) -> Interval | None:
             (math.log(low) + math.log(high)) / 2
             + rng.standard_normal() * (math.log(high) - math.log(low)) / (2 * NORMAL_90)
         )
-        assert chosen.machine.step is not None
-        slower = replace(chosen.machine, step=scaled(chosen.machine.step, time))
+        luck = _lognormal(acceptance, given.acceptance_cv)
+        slower = _otherwise(chosen.machine, time, luck)
         guess = max(round(start * rate * time), 1)
         found = _least(slower, decision.plan, 1000 + draw, rate, length, guess, start)
         if found is None:
@@ -117,6 +121,32 @@ def interval(decision: Decision) -> Interval | None:
         else:
             needed[found] += 1
     return Interval(dict(needed), beyond, given.draws, given.level)
+
+
+def _otherwise(built: Machine, time: float, luck: float) -> Machine:
+    """The machine with its step times, and the acceptance of its drafts, multiplied by these factors."""
+    assert built.step is not None
+    assert built.config is not None
+    config, drafts = built.config, built.config.speculation
+    if drafts is not None:
+        own = None if drafts.draft_step is None else scaled(drafts.draft_step, time)
+        config = replace(config, speculation=replace(accepting(drafts, luck), draft_step=own))
+    return replace(built, step=scaled(built.step, time), config=config)
+
+
+def accepting(drafts: Speculation, factor: float) -> Speculation:
+    """Drafts whose acceptance at every position is multiplied by a factor, and at most 1.
+
+    >>> accepting(Speculation((0.8, 0.4), draft_cost=0.1), 1.5).survival
+    (1.0, 0.75)
+    """
+    found, before, alive = [], 1.0, 1.0
+    for survival in drafts.survival:
+        given = survival / before if before > 0 else 0.0
+        alive *= min(given * factor, 1.0)
+        found.append(alive)
+        before = survival
+    return replace(drafts, survival=tuple(found))
 
 
 def scaled(step: StepTime, factor: float) -> StepTime:

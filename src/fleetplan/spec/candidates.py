@@ -74,7 +74,9 @@ class Speculation(Model):
     draft_cost: NotNegative | None = None
     """Time of one draft step over that of one target step, c; left out: from the draft's own step-time model."""
     draft_memory_bytes: BytesOrZero | None = None
-    """Memory of the draft on each GPU."""
+    """Memory of the draft on each GPU; left out: weights and KV of the catalogue's model, or of the method's head."""
+    off_above: Whole | None = None
+    """A step in which more sequences than this decode drafts nothing; left out: every step drafts."""
 
     @model_validator(mode="after")
     def _acceptance(self) -> Self:

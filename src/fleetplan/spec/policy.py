@@ -40,6 +40,8 @@ class Uncertainty(Model):
     """Coefficient of variation of the mean output length (lognormal)."""
     step_time_cv: NotNegative | None = None
     """The same of the step time; left out: the error band of the calibration, none where the spec gives the step time."""
+    acceptance_cv: NotNegative = 0.0
+    """Coefficient of variation of the acceptance of drafts (lognormal, at most 1), where the chosen candidate speculates."""
     draws: Whole = 20
     """Monte Carlo draws; 0: no interval is computed."""
     level: OpenShare = 0.9

@@ -68,6 +68,8 @@ class Method:
     """model, layer or none: what a draft step reads."""
     extra_d2: float
     """Further weights of the head, in units of d²."""
+    precision: str
+    """Scheme of the head's layer in memory; target: that of the model."""
     source: str
 
     def draft_passes(self, drafts: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetplan import catalog
 from fleetplan.sizing.decide import Plan
+from fleetplan.sizing.machine import Machine
 
 
 def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
@@ -33,6 +34,7 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         "max_num_seqs": candidate.max_num_seqs,
         "max_num_batched_tokens": candidate.max_num_batched_tokens,
         "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
+        "expected_step_tokens": _tokens_a_step(built),
         "fits": memory.fits if memory is not None else built.reason is None,
         "reason": built.reason,
         "usable_bytes": int(memory.usable_bytes if memory else catalog.gpu(candidate.gpu).memory_usable_bytes),
@@ -41,9 +43,18 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
             memory.activation_bytes + memory.runtime_bytes + memory.graph_bytes + memory.draft_bytes
             + memory.adapters_bytes + memory.vision_bytes + memory.prefill_window_bytes
         ) if memory else None,
+        "draft_bytes": int(memory.draft_bytes) if memory else None,
         "left_bytes": int(memory.left_bytes) if memory else None,
         "kv_bytes_per_token": memory.kv_bytes_per_token if memory else None,
         "kv_blocks": memory.planned_blocks if memory and memory.fits else None,
         "longest_request_tokens": memory.context_tokens if memory else None,
         "concurrent_requests": memory.sequences_at_mean if memory and memory.fits else None,
     }  # fmt: skip
+
+
+def _tokens_a_step(built: Machine) -> float | None:
+    """1 + Σ S_i of its drafts, 1 without; None where it cannot run."""
+    if built.config is None or not built.tokens:
+        return None
+    drafts = built.config.speculation
+    return 1.0 if drafts is None else 1.0 + sum(drafts.survival)

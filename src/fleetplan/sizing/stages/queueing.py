@@ -23,13 +23,18 @@ Rows = dict[str, list[dict[str, Any]]]
 def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
     """Table → rows; the chain's error and the goodput curve are those of the chosen candidate.
 
-    Where nothing was chosen they are of the first candidate that can run.
+    Where nothing was chosen, or it drafts, they are of the first candidate that can run without drafts.
     """
     if subject.model is None:
         return endpoint_rows(subject, chosen, replicas)
     traffic = subject.traffic
     shape = Shape.of(traffic.requests(), traffic.rate_per_s)
-    runnable = {name: m for name, m in subject.machines.items() if m.reason is None}
+    # A closed form has one token a sequence and step: candidates that draft have none.
+    runnable = {
+        name: m
+        for name, m in subject.machines.items()
+        if m.reason is None and m.candidate.speculation == "none"
+    }
     made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "endpoints": []}
     for name, machine in runnable.items():
         assert machine.step is not None
@@ -38,7 +43,7 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
             name, shape, machine.step, machine.config, machine.engines_per_replica,
             decided=replicas if name == chosen else None,
         )  # fmt: skip
-    shown = chosen or next(iter(runnable), None)
+    shown = chosen if chosen in runnable else next(iter(runnable), None)
     if shown is not None:
         machine = runnable[shown]
         assert machine.step is not None

@@ -10,7 +10,6 @@ from fleetplan import catalog
 from fleetplan.physics import precision
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.intensity import decode_ridge_batch, ridge_flop_per_byte
-from fleetplan.sizing.bounds import lone
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.traffic.requests import Requests
@@ -36,8 +35,7 @@ def _bounds(built: Machine, subject: Plan, steps: list[dict[str, Any]]) -> dict[
     mix = subject.traffic.requests()
     assert subject.model is not None
     mean = Requests.of([0.0], int(mix.prompt_tokens.mean()), max(int(mix.output_tokens.mean()), 2))
-    budget = built.config.max_num_batched_tokens if built.candidate.scheduler == "chunked" else None
-    alone = lone(mean, built.step, budget, built.client_s)
+    alone = built.lone(mean)
     gpu = catalog.gpu(built.candidate.gpu)
     scheme = precision.scheme(built.candidate.weights, subject.model.architecture)
     compute, _ = precision.compute_dtype(scheme, gpu)

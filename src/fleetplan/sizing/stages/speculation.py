@@ -6,14 +6,11 @@ import dataclasses
 from typing import Any
 
 from fleetplan import catalog
-from fleetplan.errors import InputError
-from fleetplan.sizing.candidates import Candidate, expand
+from fleetplan.sizing.candidates import expand
+from fleetplan.sizing.drafting import curve, drafter, head
 from fleetplan.sizing.machine import machine
-from fleetplan.spec.candidates import Speculation
 from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.speculation.experiment import settings_table
-from fleetplan.speculation.measured import measured, method, methods
-from fleetplan.speculation.payoff import Draft
 from fleetplan.speculation.rows import LEVELS, choice_rows, measured_rows, speculation_rows
 
 WHAT_IF_DRAFTS = 5
@@ -38,11 +35,11 @@ def rows(scenario: Asked) -> Rows:
         power = None if gpu.tdp_w is None else gpu.tdp_w * candidate.gpus_per_replica
         given = candidate.drafts
         if given is None:
-            name, draft = "eagle3", _head(model, "eagle3")
+            name, draft = "eagle3", head(model, "eagle3")
             curves = [("what if", (level,) * WHAT_IF_DRAFTS) for level in LEVELS]
         else:
-            name, draft = given.draft, _draft(given, alone, scenario, model)
-            curves = [_curve(given)]
+            name, draft = given.draft, drafter(given, alone, scenario, model)
+            curves = [curve(given)]
         for basis, by_position in curves:
             sweep += speculation_rows(
                 candidate.candidate_id, built.step, name, draft, by_position, basis,
@@ -56,57 +53,3 @@ def rows(scenario: Asked) -> Rows:
         "sampling_acceptance": settings_table(),
         "measured_acceptance": measured_rows(),
     }
-
-
-def _curve(given: Speculation) -> tuple[str, tuple[float, ...]]:
-
-    if given.by_position is not None:
-        return "stated", given.by_position
-    assert given.acceptance_from is not None
-    row = measured(given.acceptance_from)
-    return f"measured: {row.name}", row.by_position(given.tokens)
-
-
-def _draft(given: Speculation, candidate: Candidate, scenario: Scenario, model: catalog.Model) -> Draft:
-
-    known = methods()
-    if (
-        given.draft in known
-        or given.draft.replace("-", "_") in known
-        or given.draft.replace("_", "-") in known
-    ):
-        way = method(given.draft)
-        if given.draft_cost is not None:
-            return Draft(way.passes, cost=given.draft_cost)
-        if way.passes == "none":
-            return Draft("none")
-        if way.weights == "model":
-            raise InputError(
-                f"candidates.speculation: {given.draft} needs its cost (got none), give draft_cost, or name the draft model "
-                "itself, like draft: llama-3.2-1b"
-            )
-        return _head(model, way.name)
-    if given.draft_cost is not None:
-        return Draft("each", cost=given.draft_cost)
-    try:
-        small = catalog.model(given.draft)
-    except InputError as error:
-        raise InputError(
-            *error.lines, f"candidates.speculation.draft: methods are {', '.join(known)}"
-        ) from None
-    built = machine(candidate, scenario, small, 1, 1)
-    if built.step is None:
-        raise InputError(
-            f"candidates.speculation.draft: {given.draft} cannot run on this candidate: {built.reason}"
-        )
-    return Draft("each", steptime=built.step)
-
-
-def _head(model: catalog.Model, name: str) -> Draft:
-    """A head's step over the target's, by the parameters that each reads for one token."""
-
-    way, shape = method(name), model.architecture
-    last = shape.layers[-1]
-    layer = sum(t.size * t.active_count for t in last.tensors(shape.d)) if way.weights == "layer" else 0
-    read = layer + shape.vocabulary * shape.d + way.extra_d2 * shape.d**2
-    return Draft(way.passes, cost=float(read / shape.parameters_active))

@@ -23,6 +23,12 @@ CANDIDATES = Table(
         integer("max_num_seqs", "most sequences in a step"),
         integer("max_num_batched_tokens", "token budget of a step", "token", nullable=True),
         text("speculation", "speculative decoding in words; none without"),
+        number(
+            "expected_step_tokens",
+            "tokens that a decoding sequence gets of one step, by the acceptance of its drafts; 1 without, null if it cannot run",
+            "token",
+            nullable=True,
+        ),
         flag(
             "fits",
             "whether weights and at least one request's KV cache fit in memory; of no LLM not looked at",
@@ -38,6 +44,12 @@ CANDIDATES = Table(
         integer(
             "other_bytes",
             "what the engine takes besides: activations, runtime, graphs, draft, adapters",
+            "byte",
+            nullable=True,
+        ),
+        integer(
+            "draft_bytes",
+            "the draft's part of other_bytes: its weights on the fullest GPU; its KV is in kv_bytes_per_token",
             "byte",
             nullable=True,
         ),
