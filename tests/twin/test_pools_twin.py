@@ -31,7 +31,7 @@ COSTS = {
         12, 1e-5, 2e-5, 0.0,
     ),
 }  # fmt: skip
-DRAFTS = Speculation.of([0.7, 0.5, 0.5], draft_cost=0.1, off_above=4, seed=1)
+DRAFTS = Speculation.of([0.7, 0.5, 0.5], draft_cost=0.1, off_above=4)
 LINKS = (Link(), Link(latency_s=0.003), Link(1e8, 1e5, 0.001), Link(1e6, 2e3), Link(2e7, 1e5, 0.05))
 
 
