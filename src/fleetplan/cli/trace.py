@@ -225,9 +225,10 @@ def _fragment(spec: dict[str, Any], goodness: dict[str, Any]) -> str:
     out = StringIO()
     yaml = YAML()
     yaml.dump({"workload": {"classes": [spec]}}, out)
-    errors = ", ".join(f"{k} {v:.3f}" for k, v in goodness["arrivals_log_dispersion_rms"].items())
+    spread, wait = (goodness[f"arrivals_log_{what}_rms"] for what in ("dispersion", "backlog"))
+    errors = ", ".join(f"{name} {spread[name]:.3f} and {wait[name]:.3f}" for name in spread)
     return (
-        f"# Fitted to {goodness['rows']} requests. RMS error of log dispersion over scales: {errors}.\n"
+        f"# Fitted to {goodness['rows']} requests. RMS errors of log dispersion over scales and of log backlog over loads: {errors}.\n"
         f"# Kolmogorov distance: prompts {goodness['prompt_tokens_ks']:.3f}, outputs {goodness['output_tokens_ks']:.3f}.\n"
         f"# Add promises to the class, like slo: {{ttft: {{p99: 2 s}}}}.\n{out.getvalue()}"
     )

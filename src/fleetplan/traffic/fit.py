@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from fleetplan.errors import InputError
 from fleetplan.traffic import arrivals, lengths
 from fleetplan.traffic.facts import counts_per_bin, interarrival_cv
+from fleetplan.traffic.hidden import hidden_states
 from fleetplan.traffic.model import Class, Gamma, Hawkes, Lengths, Mmpp, Poisson, Process, Profile, Workload
 from fleetplan.traffic.patterns import dispersion
 from fleetplan.traffic.traces.trace import Trace
@@ -22,9 +23,16 @@ Ints = NDArray[np.int64]
 
 GOOD_KS = 0.03
 """A two-parameter family is taken where its Kolmogorov distance from the trace is below this; else quantiles are."""
+NEAR_KS = 0.015
+"""Percentiles are added until they are as near as this."""
+MOST_POINTS = 20
 WORTH = 0.1
 """By how much a later process must lower the RMS error of log dispersion to be taken."""
 _POINTS = (0, 5, 25, 50, 75, 90, 95, 99, 99.9, 100)
+MOST_STATES = 7
+"""States of the largest MMPP that is tried besides that of two."""
+LOADS = (0.2, 0.35, 0.5, 0.7)
+"""Loads of the queues that a process is judged by."""
 SLOTS = 12
 """Slots of the profile that takes a rate's drift."""
 
@@ -37,21 +45,34 @@ class Fit:
     spec: dict[str, Any]
     """The class as a scenario's `workload.classes` entry (without promises)."""
     goodness: dict[str, Any]
-    """Kolmogorov distances of the lengths; for each process tried the RMS error of log dispersion over scales."""
+    """Kolmogorov distances of the lengths; for each process tried the RMS errors of log dispersion over scales, and of log backlog
+    over loads."""
+
+
+class Off(NamedTuple):
+    """How far a process is from the trace: RMS differences of logs."""
+
+    both: float
+    """Over dispersion and backlog together: what is compared."""
+    dispersion: float
+    """Index of dispersion of counts, over scales."""
+    backlog: float
+    """What waits in a queue that serves at a constant rate, its p90 and p99 in requests (and one), over `LOADS`."""
 
 
 def fit(trace: Trace, name: str = "fitted") -> Fit:
     """A workload of a dozen numbers that stands for a trace.
 
-    The process is that of Poisson, gamma, Hawkes and a two-state MMPP whose index of dispersion over scales is nearest
-    the trace's; a later one of Poisson, gamma, MMPP, Hawkes must be nearer by `WORTH`. MMPP and Hawkes share IDC(t) = 1 + A·(1 − (1 − e^{−ct})/(ct)); A and c are fitted by least squares of logs, and the
-    MMPP's third number by the share of empty seconds. Raises `InputError` for a trace without a rate.
+    The process is the plainest of Poisson, gamma, MMPP of two and of more states, and Hawkes that is near the trace in dispersion over
+    scales and in what a queue behind it holds; a later one must be nearer by `WORTH`. Two-state MMPP and Hawkes share
+    IDC(t) = 1 + A·(1 − (1 − e^{−ct})/(ct)); A and c are fitted by least squares of logs, and the MMPP's third number by the share of
+    empty seconds; more states are the likeliest ones (`fleetplan.traffic.hidden`). Raises `InputError` for a trace without a rate.
     """
     if trace.arrival_s is None or not trace.span_s or len(trace) < 100:
         raise InputError(
             f"{trace.path}: too little to fit (got {len(trace)} timed requests), at least 100 are needed"
         )
-    process, spec, errors = fit_arrivals(trace.arrival_s)
+    process, spec, tried = fit_arrivals(trace.arrival_s)
     prompt, prompt_spec, prompt_ks = fit_lengths(trace.prompt_tokens)
     output, output_spec, output_ks = fit_lengths(trace.output_tokens)
     rho = float(stats.spearmanr(trace.prompt_tokens, trace.output_tokens).statistic)
@@ -67,7 +88,8 @@ def fit(trace: Trace, name: str = "fitted") -> Fit:
             "correlation": rho,
         },
         {
-            "arrivals_log_dispersion_rms": errors,
+            "arrivals_log_dispersion_rms": {name: off.dispersion for name, off in tried.items()},
+            "arrivals_log_backlog_rms": {name: off.backlog for name, off in tried.items()},
             "prompt_tokens_ks": prompt_ks,
             "output_tokens_ks": output_ks,
             "rows": len(trace),
@@ -75,8 +97,8 @@ def fit(trace: Trace, name: str = "fitted") -> Fit:
     )
 
 
-def fit_arrivals(arrival_s: Floats) -> tuple[Process | Profile, dict[str, Any], dict[str, float]]:
-    """The process nearest in dispersion, its spec, and the error of every process that was tried.
+def fit_arrivals(arrival_s: Floats) -> tuple[Process | Profile, dict[str, Any], dict[str, Off]]:
+    """The process nearest to these arrivals, its spec, and how far every process is that was tried.
 
     Where dispersion still doubles from 30 s to 300 s the rate drifts: a profile of `SLOTS` equal slots takes the drift, and the process
     inside is fitted in the profile's own time.
@@ -94,8 +116,8 @@ def fit_arrivals(arrival_s: Floats) -> tuple[Process | Profile, dict[str, Any], 
     return Profile(process, factors, slot), profile, errors
 
 
-def _fit_process(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, float]]:
-    """The plain process nearest in dispersion, its spec, and every one's error."""
+def _fit_process(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, Off]]:
+    """The plain process nearest to these arrivals, its spec, and how far every one is."""
     counts = counts_per_bin(arrival_s, 1.0)
     rate = _digits(len(arrival_s) / float(arrival_s[-1] - arrival_s[0]))
     seen = dispersion(counts)
@@ -113,20 +135,19 @@ def _fit_process(arrival_s: Floats) -> tuple[Process, dict[str, Any], dict[str, 
         decay = _digits((1 - branching) / speed)
         mmpp = _mmpp(rate, amount, speed, float((counts == 0).mean()))
         if mmpp is not None:
-            states = [
-                {"rate": f"{r} req/s", "mean_stay": f"{s} s"}
-                for r, s in zip(mmpp.rates_per_s, mmpp.mean_stay_s, strict=True)
-            ]
-            tried["mmpp"] = (mmpp, {"process": "mmpp", "states": states})
+            tried["mmpp"] = (mmpp, _said(mmpp))
+        hidden = hidden_states(counts, MOST_STATES, rate)
+        tried[f"mmpp of {len(hidden.rates_per_s)}"] = (hidden, _said(hidden))
         tried["hawkes"] = (
             Hawkes(rate, branching, decay),
             {"process": "hawkes", "rate": f"{rate} req/s", "branching": branching, "decay": f"{decay} s"},
         )
-    errors = {name: _error(process, rate, seen) for name, (process, _) in tried.items()}
+    backlog = _backlogs(counts, rate)
+    errors = {name: _off(process, rate, seen, backlog) for name, (process, _) in tried.items()}
     # The plainer first; Hawkes last, since its bursts have no bound and a trace's have: what comes later must pay.
     best = "poisson"
     for name in errors:
-        if errors[name] < errors[best] - WORTH:
+        if errors[name].both < errors[best].both - WORTH:
             best = name
     return (*tried[best], errors)
 
@@ -147,10 +168,25 @@ def fit_lengths(tokens: Ints) -> tuple[Lengths, dict[str, Any], float]:
         tried.append((_kolmogorov(tokens, law), law, {family: given}))
     best = min(tried, key=lambda t: t[0])
     if best[0] > GOOD_KS:
-        points = {f"p{p:g}": float(_digits(float(np.percentile(tokens, p)))) for p in _POINTS}
-        law = lengths.lengths("quantiles", **points)
-        best = (_kolmogorov(tokens, law), law, {"quantiles": points})
+        best = _by_quantiles(tokens)
     return best[1], best[2], best[0]
+
+
+def _by_quantiles(tokens: Ints) -> tuple[float, Lengths, dict[str, Any]]:
+    """Percentiles, one more where the law is farthest off until it is near, or `MOST_POINTS` are there."""
+    at = list(_POINTS)
+    while True:
+        points = {f"p{p:g}": _digits(float(np.percentile(tokens, p))) for p in sorted(at)}
+        law = lengths.lengths("quantiles", **points)
+        off, where = _farthest(tokens, law)
+        # Both ends of a jump, where many lengths are the same.
+        more = {
+            round(where, 1),
+            round(float((tokens <= np.percentile(tokens, where)).mean() * 100), 1),
+        } - set(at)
+        if off < NEAR_KS or not more or len(at) + len(more) > MOST_POINTS:
+            return off, law, {"quantiles": points}
+        at += sorted(more)
 
 
 def _curve(scales: Floats, seen: Floats) -> tuple[float, float]:
@@ -186,22 +222,47 @@ def _mmpp(rate: float, amount: float, speed: float, empty: float) -> Mmpp | None
     return Mmpp((_digits(high), _digits(max(low, 0.0))), (_digits(stays[0]), _digits(stays[1])))
 
 
-def _error(process: Process, rate: float, seen: dict[float, float]) -> float:
-    """RMS difference of log dispersion between a long run of the process and the trace."""
+def _said(process: Mmpp) -> dict[str, Any]:
+    states = [
+        {"rate": f"{r} req/s", "mean_stay": f"{s} s"}
+        for r, s in zip(process.rates_per_s, process.mean_stay_s, strict=True)
+    ]
+    moves = {} if process.moves is None else {"moves": [list(row) for row in process.moves]}
+    return {"process": "mmpp", "states": states, **moves}
+
+
+def _off(process: Process, rate: float, seen: dict[float, float], backlog: Floats) -> Off:
+    """How far a long run of the process is from the trace's dispersion and backlogs."""
     time = arrivals.times_s(process, max(20_000.0, 2e5 / rate), 1.0, np.random.SeedSequence(20))
     counts = np.bincount(time.astype(np.int64))
     mine = dispersion(counts, tuple(seen))
-    return float(
-        np.sqrt(np.mean([(math.log(max(mine[s], 1e-3)) - math.log(max(seen[s], 1e-3))) ** 2 for s in seen]))
-    )
+    spread = np.array([math.log(max(mine[s], 1e-3)) - math.log(max(seen[s], 1e-3)) for s in seen])
+    wait = np.log1p(_backlogs(counts, rate)) - np.log1p(backlog)
+    return Off(*(float(np.sqrt(np.mean(each**2))) for each in (np.concatenate([spread, wait]), spread, wait)))
+
+
+def _backlogs(counts: Ints, rate: float) -> Floats:
+    """p90 and p99 over the seconds [requests] of what waits where the counts are served at rate/load, for each of `LOADS`."""
+    found = []
+    for load in LOADS:
+        walk = np.cumsum(counts - rate / load)
+        left = walk - np.minimum(np.minimum.accumulate(walk), 0.0)
+        found += [float(np.quantile(left, q)) for q in (0.9, 0.99)]
+    return np.array(found)
 
 
 def _kolmogorov(tokens: Ints, law: Lengths) -> float:
+    return _farthest(tokens, law)[0]
+
+
+def _farthest(tokens: Ints, law: Lengths) -> tuple[float, float]:
+    """(Kolmogorov distance, the percentile of the tokens where it is met)."""
     drawn = lengths.draw(law, (np.arange(20_000) + 0.5) / 20_000)
     at = np.unique(tokens)
     mine = np.searchsorted(np.sort(drawn), at, side="right") / len(drawn)
     seen = np.searchsorted(np.sort(tokens), at, side="right") / len(tokens)
-    return float(np.abs(mine - seen).max())
+    worst = int(np.abs(mine - seen).argmax())
+    return float(abs(mine[worst] - seen[worst])), float(seen[worst] * 100)
 
 
 def _digits(x: float) -> float:
