@@ -1,6 +1,6 @@
 """The serving engine: exact simulation of schedulers, KV blocks and replicas, step by step or skipping to events."""
 
-from fleetplan.engine.config import ROUTERS, SCHEDULERS, EngineConfig, blocks_for
+from fleetplan.engine.config import ROUTERS, SCHEDULERS, EngineConfig, PrefixCache, blocks_for
 from fleetplan.engine.handoff import Handoff, Link, Pool
 from fleetplan.engine.histogram import Histogram
 from fleetplan.engine.load import ClosedLoop, Outage, rolling_restart, starting
@@ -26,6 +26,7 @@ __all__ = [
     "Link",
     "Outage",
     "Pool",
+    "PrefixCache",
     "Promise",
     "Result",
     "Series",

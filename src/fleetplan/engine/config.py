@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fleetplan.engine.speculate import Speculation
@@ -26,6 +27,45 @@ GRID_PER_S = float(1 << 32)
 
 MOST = (1 << 40) - 1
 """Largest count that may be set: sums of any of them stay far inside 64 bits."""
+MOST_BLOCKS = (1 << 31) - 1
+"""Most blocks of one tier of the prefix cache."""
+
+
+@dataclass(frozen=True)
+class PrefixCache:
+    """Whole blocks of earlier sequences are kept while there is room, and shared: what vLLM calls automatic prefix caching.
+
+    A prompt finds the whole blocks at its beginning that are cached (of a shared prefix, of equal hashed blocks, of the session's
+    turn before), but its last token is always computed. Shared blocks are held once. Those that nobody holds count as free, and are
+    evicted when their room is needed: the least recently released first, a sequence's last block before its first. Evicted blocks
+    move to the host, from there to the disk, and are lost beyond; a hit brings them back, which adds their transfer time to the step
+    that admits the request (moving down takes no time of the engine's). A block is there for who is admitted after the sequence that
+    computes it, in the same step even; a last block that is wholly cached is computed again in its place, without a copy.
+    """
+
+    host_blocks: int = 0
+    """Evicted blocks that the host's memory keeps for one replica."""
+    host_block_s: float = 0.0
+    """Time [s] to bring one block from the host to HBM: its bytes over the link's bandwidth."""
+    disk_blocks: int = 0
+    """Blocks evicted from the host that the disk keeps for one replica."""
+    disk_block_s: float = 0.0
+    """Time [s] to bring one block from the disk to HBM."""
+
+    def __post_init__(self) -> None:
+        faults = []
+        for tier in ("host", "disk"):
+            blocks, seconds = getattr(self, f"{tier}_blocks"), getattr(self, f"{tier}_block_s")
+            if not 0 <= blocks <= MOST_BLOCKS:
+                faults.append(f"prefix_cache: {tier}_blocks must be from 0 to {MOST_BLOCKS} (got {blocks})")
+            if not 0 <= seconds < math.inf:
+                faults.append(f"prefix_cache: {tier}_block_s must be at least 0 and finite (got {seconds})")
+        if self.disk_blocks and not self.host_blocks:
+            faults.append(
+                f"prefix_cache: disk_blocks without host_blocks (got {self.disk_blocks}), blocks reach the disk through the host"
+            )
+        if faults:
+            raise InputError(*faults)
 
 
 @dataclass(frozen=True)
@@ -48,6 +88,8 @@ class EngineConfig:
     """An arrival whose prompt would lift the waiting prompt tokens of its replica above this is rejected; None: no limit."""
     speculation: Speculation | None = None
     """Drafts of every decoding sequence; None: one token a step."""
+    prefix_cache: PrefixCache | None = None
+    """None: nothing is shared or kept. Not with `static`, which has no blocks to keep, nor with a central queue."""
 
     def __post_init__(self) -> None:
         faults = []
@@ -64,6 +106,10 @@ class EngineConfig:
                 faults.append(f"{name}: must be at least {least}, or None for no limit (got {value})")
             elif value is not None and value > MOST:
                 faults.append(f"{name}: must be at most {MOST}, or None for no limit (got {value})")
+        if self.prefix_cache is not None and self.scheduler == "static":
+            faults.append(
+                "prefix_cache: static batches share nothing, take chunked, prefill_first or continuous"
+            )
         if faults:
             raise InputError(*faults)
 

@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 
+from fleetplan.engine.admission import join, offer
 from fleetplan.engine.blocks import blocks, held_at_end
+from fleetplan.engine.cache import evict_to, fill
 from fleetplan.engine.clock import add_gap, at, step_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
-from fleetplan.engine.slots import admit, end_request, preempt_last, remove, stop_decoding
+from fleetplan.engine.slots import end_request, free_blocks, preempt_last, remove, stop_decoding
 from fleetplan.engine.speculate import FIRST, GOLDEN, SECOND, UNIT
 from fleetplan.engine.state import (
     BUSY,
@@ -115,6 +117,10 @@ def begin_drafting(st: State, r: int) -> bool:
     )
     if drafts > 0 and w.drafted > 0:
         rec.end_s += _draft_s(st)
+    if p.caching:
+        evict_to(st, r, rec.free)
+        rec.end_s += rec.extra_s
+        rec.extra_s = 0.0
     rec.status = BUSY
     rec.key_s = rec.end_s - NANOSECOND
     return preempted
@@ -158,6 +164,10 @@ def _running(st: State, r: int, drafts: int, left: int) -> tuple[int, bool]:
                 if victim == k:
                     return left, preempted
             rec.free -= need
+            if p.caching:
+                evict_to(st, r, rec.free)
+        if p.caching and not decodes:
+            fill(st, r, i, computed + chunk)
         st.slot[r, k].chunk = chunk
         st.slot[r, k].kept = kept
         if not decodes and rec.new < 0:
@@ -197,18 +207,14 @@ def _admit(st: State, r: int, left: int) -> None:
         i = head_of(st, q)
         if i < 0 or (left <= 0 and not whole):
             break
-        known = st.request[i].prompt + st.request[i].generated
-        chunk = known if whole else min(known, left)
-        held = 0
-        if p.limited:
-            held = blocks(st, chunk) if p.paged else held_at_end(st, i)
+        done, chunk, held = offer(st, r, i, UNLIMITED if whole else left, rec.free)
         if held > rec.free or (
             p.scheduler == PREFILL_FIRST and w.sequences > 0 and w.tokens + chunk > p.budget
         ):
             break
-        k = admit(st, r, q, chunk, held, rec.now_s)
+        k = join(st, r, q, done, chunk, held)
         st.slot[r, k].kept = 0
-        _count(st, 0, chunk, chunk == 1 and st.request[i].generated > 0, False)
+        _count(st, done, chunk, chunk == 1 and st.request[i].generated > 0, False)
         left -= chunk
 
 
@@ -244,7 +250,7 @@ def keep_drafted(st: State, r: int, now_s: float) -> None:
             if st.slot[r, k].due == 0:
                 stop_decoding(st, r, k)
                 if p.scheduler != STATIC:
-                    rec.free += held_at_end(st, i) if p.limited else 0
+                    free_blocks(st, r, k, held_at_end(st, i))
                     remove(st, r, k)
                 end_request(st, r, i, now_s, FINISHED)
         k = after

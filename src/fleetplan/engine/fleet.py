@@ -6,6 +6,7 @@ import math
 
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
 from fleetplan.engine.blocks import blocks_needed, held_at_end
+from fleetplan.engine.cache import forget, wipe
 from fleetplan.engine.clock import steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
@@ -239,6 +240,8 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
             p.up += 1
             if rec.status == IDLE:
                 rec.now_s = max(rec.now_s, now_s)
+        if p.caching:
+            forget(st, r)
         i = st.door[0]
         st.door[0] = -1
         while i >= 0:
@@ -309,6 +312,8 @@ def _empty(st: State, r: int) -> int:
         rec.outstanding -= 1
         first, last = _link(st, first, last, i)
     rec.free = p.total_blocks
+    if p.caching:
+        wipe(st, r)
     rec.partial = rec.new = rec.fresh_first = -1
     rec.fresh = rec.kv_read = rec.window_read = 0
     rec.status = IDLE

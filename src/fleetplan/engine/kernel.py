@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fleetplan.engine.blocks import blocks_needed, held_at_end
+from fleetplan.engine.cache import evict_to
 from fleetplan.engine.clock import add_gap, add_gaps, add_stretch, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.drafting import keep_drafted, tokens_kept
@@ -12,7 +13,7 @@ from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.leaving import end_batch, hold_slot, leave
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
-from fleetplan.engine.slots import cross_windows, end_request, finish_due, remove, start_decoding
+from fleetplan.engine.slots import cross_windows, end_request, finish_due, free_blocks, remove, start_decoding
 from fleetplan.engine.state import BUSY, DRAFTED, IDLE, PREFILL_FIRST, READY, STATIC, STRETCH, State
 
 
@@ -119,6 +120,8 @@ def _advance(st: State, r: int, j: int, now_s: float) -> None:
     rec, p = st.replica[r], st.p[0]
     if p.paged:
         rec.free -= blocks_needed(st, r, j)
+        if p.caching:
+            evict_to(st, r, rec.free)
     rec.counter += j
     rec.kv_read += j * rec.growing
     if p.window:
@@ -189,5 +192,5 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
         if p.scheduler == STATIC:
             hold_slot(st, r, st.slot[r, k].computed)
         else:
-            rec.free += held_at_end(st, i) if p.limited else 0
+            free_blocks(st, r, k, held_at_end(st, i))
             remove(st, r, k)

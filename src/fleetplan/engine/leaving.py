@@ -8,7 +8,7 @@ from fleetplan.engine.agenda import spawn
 from fleetplan.engine.blocks import blocks, held_at_end
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
-from fleetplan.engine.slots import remove
+from fleetplan.engine.slots import free_blocks, remove
 from fleetplan.engine.state import CONTINUOUS, STATIC, State
 
 
@@ -24,12 +24,12 @@ def hold_slot(st: State, r: int, context: int) -> None:
 @compiled
 def leave(st: State, r: int, k: int, computed: int) -> None:
     """A request that gave up during its prefill is dropped."""
-    rec, p = st.replica[r], st.p[0]
+    p = st.p[0]
     if p.scheduler == STATIC:
         hold_slot(st, r, computed)
         return
-    if p.limited:
-        rec.free += held_at_end(st, st.slot[r, k].row) if p.scheduler == CONTINUOUS else blocks(st, computed)
+    whole_life = p.scheduler == CONTINUOUS
+    free_blocks(st, r, k, held_at_end(st, st.slot[r, k].row) if whole_life else blocks(st, computed))
     remove(st, r, k)
 
 

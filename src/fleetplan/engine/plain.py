@@ -12,6 +12,7 @@ import numpy as np
 from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, blocks_for
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
+from fleetplan.engine.plain_cache import Cache, common_keys, turns_before
 from fleetplan.engine.plain_cost import scalar_cost, window_pairs
 from fleetplan.engine.plain_schedulers import Schedulers
 from fleetplan.engine.plain_sequence import Replica, Sequence
@@ -62,6 +63,17 @@ class Plain(Schedulers):
             for row, (s, g, a, timeout, gap) in enumerate(zip(*columns, strict=True))
         ]
         self.class_index = requests.class_index
+        if config.prefix_cache is not None:
+            for replica in self.replicas:
+                replica.cache = Cache(config.prefix_cache)
+            for s, keys, (before, history) in zip(
+                self.sequences,
+                common_keys(requests, config.block_size),
+                turns_before(requests),
+                strict=True,
+            ):
+                s.common, s.history = keys, history
+                s.previous = self.sequences[before] if before >= 0 else None
         self.affinity = np.where(requests.session_id >= 0, requests.session_id, requests.prefix_id).tolist()
         self.random = np.random.default_rng(seed).integers(0, replicas, (len(requests), 2)).tolist()
         self.events: list[tuple[float, int, int]] = []
@@ -215,6 +227,8 @@ class Plain(Schedulers):
         replica = self.replicas[index]
         if kind == COMES_UP:
             replica.up = replica.open = True
+            if replica.cache is not None:
+                replica.cache.forget()
             door, self.door = self.door, []
             for s in door:
                 self.arrive(s, now_s)
@@ -235,9 +249,14 @@ class Plain(Schedulers):
         replica.step_end_s = replica.begin_at_s = math.inf
         replica.free_at_s = now_s
         replica.incarnation += 1
+        if self.config.prefix_cache is not None:
+            replica.cache = Cache(self.config.prefix_cache)
+            for s in self.sequences:
+                s.seated = -1 if s.seated == index else s.seated
         for s in lost:
             s.computed = s.generated = s.blocks = 0
             s.emitting = False
+            s.whole = []
             s.first_token_s = math.nan
             s.restarts += 1
             if s.timeout_s < math.inf:
@@ -264,7 +283,7 @@ class Plain(Schedulers):
         """Choose the sequences of the step that starts now, and when it ends."""
         now_s, replica.begin_at_s = replica.begin_at_s, math.inf
         replica.begun_at_s = now_s
-        replica.scheduled = []
+        replica.scheduled, replica.extra_s = [], 0.0
         static = self.config.scheduler == "static"
         if not static:
             for s in [s for s in replica.running if s.outcome == TIMED_OUT]:
@@ -272,6 +291,7 @@ class Plain(Schedulers):
         self.choose_drafts(replica, static)
         policy: Callable[[Replica], None] = getattr(self, f"schedule_{self.config.scheduler}")
         policy(replica)
+        self.check_blocks(replica)
         if not replica.scheduled:
             return
         n = b = d = r = x = r_w = x_w = 0
@@ -287,7 +307,7 @@ class Plain(Schedulers):
                 x_w += window_pairs(s.computed, s.chunk, self.window)
             if math.isnan(s.first_scheduled_s):
                 s.first_scheduled_s = now_s
-        step_s = self.cost(n, b, d, r, x, r_w, x_w) + self.draft_s(replica)
+        step_s = self.cost(n, b, d, r, x, r_w, x_w) + self.draft_s(replica) + replica.extra_s
         replica.steps += 1
         replica.step_end_s = now_s + step_s
         heapq.heappush(

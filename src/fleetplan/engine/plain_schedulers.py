@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from fleetplan.engine.config import EngineConfig, blocks_for
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT, UNFINISHED
+from fleetplan.engine.plain_cache import Key
 from fleetplan.engine.plain_drafting import Drafting
 from fleetplan.engine.plain_sequence import Replica, Sequence
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a waiting request would run with in the step that is being planned."""
+
+    hit: int
+    """Tokens that it finds cached."""
+    chunk: int
+    blocks: int
+    """Blocks that it would hold."""
+    taken: int
+    """Of them, those that nobody holds now."""
+    found: list[Key]
+    run: int
+    """Leading blocks of `found` that are cached."""
+    own_from: int
 
 
 class Schedulers(Drafting):
@@ -23,22 +44,70 @@ class Schedulers(Drafting):
         """Whether somebody waits and a slot is free."""
         return bool(replica.waiting) and replica.open and len(replica.running) < self.config.max_num_seqs
 
-    def admit(self, replica: Replica, blocks: int, chunk: int) -> None:
+    def offer(self, replica: Replica, left: float, whole_life: bool = False) -> Offer:
+        """What the head of the queue would run with: what it finds cached, the tokens that it adds, its blocks."""
+        s, size = replica.waiting[0], self.config.block_size
+        found, own_from, hit = s.common, 0, 0
+        run = 0
+        if replica.cache is not None:
+            found, run, own_from = self.look(replica, s)
+            hit = min(run, (s.known - 1) // size) * size
+        chunk = int(min(s.known - hit, left))
+        blocks = max(blocks_for(s.prompt + s.output - 1 if whole_life else hit + chunk, size), run)
+        taken = blocks - run + (replica.cache.unheld(found[:run]) if replica.cache is not None else 0)
+        return Offer(hit, chunk, blocks, taken, found, run, own_from)
+
+    def look(self, replica: Replica, s: Sequence) -> tuple[list[Key], int, int]:
+        """The contents that it follows, how many of them are cached, and how many are common: its own, a turn's, or its common ones."""
+        assert replica.cache is not None
+        size = self.config.block_size
+        most = (s.known - 1) // size
+        turn: Sequence | None = s
+        if s.seated != replica.index:
+            turn, most = s.previous, min(s.history // size, most)
+            while turn is not None and turn.seated != replica.index:
+                most = min(most, turn.history // size)
+                turn = turn.previous
+        run_of_common = replica.cache.run(s.common)
+        if turn is not None:
+            keys = [turn.key(b) for b in range(most)]
+            run = replica.cache.run(keys)
+            if run > turn.own_from and (turn is s or run > run_of_common):
+                return keys[:run], run, turn.own_from
+        return s.common, run_of_common, len(s.common)
+
+    def admit(self, replica: Replica, offer: Offer) -> None:
         """The head of the queue runs from this step on."""
         s = replica.waiting.popleft()
         s.replica = replica.index
         replica.running.append(s)
-        self.grow(replica, s, blocks)
-        self.plan(replica, s, chunk)
+        s.computed = offer.hit
+        if math.isnan(s.first_scheduled_s):
+            s.hit_tokens = offer.hit
+        if replica.cache is not None:
+            s.seated, s.keys, s.own_from = replica.index, offer.found, offer.own_from
+            s.whole = offer.found[: offer.run]
+            replica.free_blocks -= replica.cache.unheld(s.whole)
+            replica.extra_s += sum(replica.cache.hold(key) for key in s.whole)
+            s.blocks = offer.run
+        self.grow(replica, s, offer.blocks)
+        self.plan(replica, s, offer.chunk)
 
     def plan(self, replica: Replica, s: Sequence, chunk: int, kept: int = 0) -> None:
         s.chunk, s.kept = chunk, kept
         s.decodes = s.generated > 0 and (chunk == 1 or kept > 0)
         replica.scheduled.append(s)
+        if replica.cache is not None:
+            for block in range(len(s.whole), (s.computed + (kept or chunk)) // self.config.block_size):
+                assert not replica.cache.run([s.key(block)]), "a block is held once"
+                replica.cache.hold(s.key(block))
+                s.whole.append(s.key(block))
 
     def grow(self, replica: Replica, s: Sequence, blocks: int) -> None:
         replica.free_blocks -= blocks - s.blocks
         s.blocks = blocks
+        if replica.cache is not None:
+            replica.cache.evict_to(replica.free_blocks)
 
     def schedule_static(self, replica: Replica) -> None:
         if replica.running:  # every slot decodes, a finished one at its last context
@@ -52,44 +121,38 @@ class Schedulers(Drafting):
                 s.decodes = True
             return
         while self.can_admit(replica):
-            head = replica.waiting[0]
-            life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
-            if life > replica.free_blocks:
+            offer = self.offer(replica, math.inf, whole_life=True)
+            if offer.taken > replica.free_blocks:
                 break
-            self.admit(replica, life, head.prompt)
+            self.admit(replica, offer)
 
     def schedule_continuous(self, replica: Replica) -> None:
         for s in replica.running:
             self.plan(replica, s, 1 + self.drafts, self.keeps(s, self.drafts))
         while self.can_admit(replica):
-            head = replica.waiting[0]
-            life = blocks_for(head.prompt + head.output - 1, self.config.block_size)
-            if life > replica.free_blocks:
+            offer = self.offer(replica, math.inf, whole_life=True)
+            if offer.taken > replica.free_blocks:
                 break
-            self.admit(replica, life, head.prompt)
+            self.admit(replica, offer)
 
     def schedule_chunked(self, replica: Replica) -> None:
-        size = self.config.block_size
         left = self.config.max_num_batched_tokens
         left, preempted = self.schedule_running(replica, left)
         while not preempted and left > 0 and self.can_admit(replica):
-            head = replica.waiting[0]
-            chunk = min(head.left, left)
-            need = blocks_for(chunk, size)
-            if need > replica.free_blocks:
+            offer = self.offer(replica, left)
+            if offer.taken > replica.free_blocks:
                 break
-            self.admit(replica, need, chunk)
-            left -= chunk
+            self.admit(replica, offer)
+            left -= offer.chunk
 
     def schedule_prefill_first(self, replica: Replica) -> None:
         left = self.config.max_num_batched_tokens
         while self.can_admit(replica):
-            head = replica.waiting[0]
-            need = blocks_for(head.left, self.config.block_size)
-            if need > replica.free_blocks or (replica.scheduled and head.left > left):
+            offer = self.offer(replica, math.inf)
+            if offer.taken > replica.free_blocks or (replica.scheduled and offer.chunk > left):
                 break
-            left -= head.left
-            self.admit(replica, need, head.left)
+            left -= offer.chunk
+            self.admit(replica, offer)
         if not replica.scheduled:
             self.schedule_running(replica, len(replica.running) * (1 + self.drafts))
 
@@ -101,7 +164,7 @@ class Schedulers(Drafting):
             s = replica.running[position]
             chunk = min(1 + self.drafts if s.emitting else s.left, left)
             kept = self.keeps(s, chunk - 1) if s.emitting else 0
-            need = blocks_for(s.computed + (kept or chunk), self.config.block_size)
+            need = max(blocks_for(s.computed + (kept or chunk), self.config.block_size), s.blocks)
             while need - s.blocks > replica.free_blocks:
                 victim = replica.running.pop()
                 self.preempt(replica, victim)
@@ -131,5 +194,20 @@ class Schedulers(Drafting):
         self.release(replica, s)
 
     def release(self, replica: Replica, s: Sequence) -> None:
-        replica.free_blocks += s.blocks
-        s.blocks = 0
+        if replica.cache is None:
+            replica.free_blocks += s.blocks
+        else:
+            replica.free_blocks += s.blocks - len(s.whole) + replica.cache.let_go(s.whole)
+        s.blocks, s.whole = 0, []
+
+    def check_blocks(self, replica: Replica) -> None:
+        """Free and held-once blocks are all there are, and the evictable ones are free."""
+        held = sum(s.blocks for s in replica.running)
+        if replica.cache is not None:
+            held += len(replica.cache.held) - sum(len(s.whole) for s in replica.running)
+            assert sum(replica.cache.held.values()) == sum(len(s.whole) for s in replica.running)
+            assert len(replica.cache.tiers[0]) <= replica.free_blocks
+            assert all(len(replica.cache.tiers[k + 1]) <= replica.cache.room[k] for k in (0, 1))
+        if self.config.kv_blocks is not None:
+            assert replica.free_blocks + held == self.config.kv_blocks
+            assert replica.free_blocks >= 0

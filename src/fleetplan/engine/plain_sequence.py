@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from fleetplan.engine.outcome import UNFINISHED, Reason
+from fleetplan.engine.plain_cache import Cache, Key
 
 
 @dataclass(eq=False)
@@ -39,11 +40,30 @@ class Sequence:
     finish_s: float = math.nan
     outcome: int = UNFINISHED
     reason: int = Reason.NONE
+    common: list[Key] = field(default_factory=list)
+    """Contents of its first blocks, where others may have them too."""
+    previous: Sequence | None = None
+    """The session's turn before, of which `history` prompt tokens are."""
+    history: int = 0
+    keys: list[Key] = field(default_factory=list)
+    """Contents of the blocks that it found cached when it was last admitted, and of its common ones; beyond, they are its own."""
+    own_from: int = 0
+    """Leading blocks of it that are common ones of somebody."""
+    whole: list[Key] = field(default_factory=list)
+    """Contents of the whole blocks that it holds."""
+    seated: int = -1
+    """Replica that it was last admitted at, whose cache may still have it."""
+    hit_tokens: int = 0
+    """Prompt tokens that it found cached when it was first admitted."""
 
     @property
     def known(self) -> int:
         """Tokens whose KV the next token needs: prompt and generated."""
         return self.prompt + self.generated
+
+    def key(self, block: int) -> Key:
+        """Content of its block of this number."""
+        return self.keys[block] if block < len(self.keys) else (self.row, block)
 
     @property
     def left(self) -> int:
@@ -70,3 +90,6 @@ class Replica:
     up: bool = True
     open: bool = True
     incarnation: int = 0
+    cache: Cache | None = None
+    extra_s: float = 0.0
+    """Time [s] that the step under way waits for blocks to come."""

@@ -96,6 +96,8 @@ class Result:
     """How often each request was lost with its replica and began anew; None where no outage was given."""
     handoff: Handoff | None = None
     """Replica and time of each stage where prefill and decode are pools of their own; None elsewhere."""
+    prefix_hit_tokens: NDArray[np.int32] | None = None
+    """Prompt tokens that each request found cached when it was first admitted; None without a prefix cache."""
 
     @property
     def ttft_s(self) -> Floats:

@@ -103,6 +103,11 @@ def check_requests(
         faults.append(
             f"requests: LoRA adapters are not simulated yet (got adapter_id {requests.adapter_id.max()})"
         )
+    if config.prefix_cache is not None and router == "central_queue":
+        faults.append(
+            "router: central_queue does not know where a prefix is cached, take prefix_affine or least_outstanding "
+            "(got a prefix cache)"
+        )
     if closed_loop is not None and (~np.isnan(requests.gap_s)).any():
         faults.append(
             "closed_loop: cannot be joined with sessions whose turns wait (gap_s), take one of them"
@@ -187,6 +192,7 @@ def _compiled(
         busy_s=state.replica["busy_s"].copy(),
         itl=tuple(from_bins(gaps["weight"], gaps["weighted_s"]) for gaps in state.gaps),
         restarts=state.extra["restarts"].copy() if outages else None,
+        prefix_hit_tokens=state.content["hit"].copy() if config.prefix_cache is not None else None,
     )
     if resolution_s is None:
         return result
@@ -247,6 +253,9 @@ def _plain(
         busy_s=np.array([r.busy_s for r in engine.replicas]),
         itl=tuple(from_values(gaps[owner == k]) for k in range(len(requests.classes))),
         restarts=np.array([s.restarts for s in rows], dtype=np.int32) if outages else None,
+        prefix_hit_tokens=None
+        if config.prefix_cache is None
+        else np.array([s.hit_tokens for s in rows], dtype=np.int32),
     )
     if resolution_s is None:
         return result

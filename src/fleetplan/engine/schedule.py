@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fleetplan.engine.blocks import blocks, due_residue, held_at_end, steps_within_blocks
+from fleetplan.engine.admission import join, offer
+from fleetplan.engine.blocks import blocks, due_residue, residue, steps_within_blocks
+from fleetplan.engine.cache import evict_to, fill
 from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.drafting import begin_drafting
@@ -13,7 +15,7 @@ from fleetplan.engine.jit import inlined
 from fleetplan.engine.leaving import leave
 from fleetplan.engine.outcome import TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
-from fleetplan.engine.slots import admit, preempt_last
+from fleetplan.engine.slots import preempt_last
 from fleetplan.engine.state import (
     BUSY,
     CHUNKED,
@@ -23,6 +25,7 @@ from fleetplan.engine.state import (
     PREFILL_FIRST,
     STATIC,
     STRETCH,
+    UNLIMITED,
     State,
 )
 
@@ -80,6 +83,8 @@ def _begin_chunked(st: State, r: int) -> bool:
         done = st.slot[r, k].computed
         chunk = min(st.request[i].prompt + st.request[i].generated - done, left)
         more = blocks(st, done + chunk) - blocks(st, done) if p.limited else 0
+        if p.caching:
+            evict_to(st, r, spare)
         if more > spare:
             preempt_last(st, r, q)
             spare = rec.free - need
@@ -89,6 +94,8 @@ def _begin_chunked(st: State, r: int) -> bool:
             spare -= more
             rec.new = k
             st.slot[r, k].chunk = chunk
+            if p.caching:
+                fill(st, r, i, done + chunk)
             left -= chunk
             n += chunk
             read += done + chunk
@@ -102,19 +109,18 @@ def _begin_chunked(st: State, r: int) -> bool:
             i = head_of(st, q)
             if i < 0:
                 break
-            chunk = min(st.request[i].prompt + st.request[i].generated, left)
-            more = blocks(st, chunk) if p.limited else 0
+            done, chunk, more = offer(st, r, i, left, spare)
             if more > spare:
                 break
-            admit(st, r, q, chunk, more, rec.now_s)
+            join(st, r, q, done, chunk, more)
             spare -= more
             left -= chunk
             n += chunk
-            read += chunk
-            pairs += chunk * (chunk + 1) // 2
+            read += done + chunk
+            pairs += chunk * done + chunk * (chunk + 1) // 2
             if p.window:
-                window_read += min(chunk, p.window)
-                window_pairs_ += window_pairs(0, chunk, p.window)
+                window_read += min(done + chunk, p.window)
+                window_pairs_ += window_pairs(done, chunk, p.window)
     if rec.new >= 0:
         rec.free -= need
         k = rec.new
@@ -135,6 +141,10 @@ def _make_room(st: State, r: int, q: int) -> tuple[int, bool]:
     preempted = False
     due = due_residue(rec.counter, p.block_size)
     while st.residues[r, due] > rec.free:
+        if p.caching:  # those before it have taken theirs by then
+            k = rec.last
+            its = st.slot[r, k].due >= 0 and residue(st, st.slot[r, k].computed) == due
+            evict_to(st, r, max(rec.free - st.residues[r, due] + (1 if its else 0), 0))
         preempt_last(st, r, q)
         preempted = True
     return st.residues[r, due], preempted
@@ -151,17 +161,16 @@ def _begin_continuous(st: State, r: int) -> None:
         i = head_of(st, q)
         if i < 0:
             break
-        life = held_at_end(st, i) if p.limited else 0
+        done, chunk, life = offer(st, r, i, UNLIMITED, rec.free)
         if life > rec.free:
             break
-        chunk = st.request[i].prompt
-        admit(st, r, q, chunk, life, rec.now_s)
+        join(st, r, q, done, chunk, life)
         n += chunk
-        read += chunk
-        pairs += chunk * (chunk + 1) // 2
+        read += done + chunk
+        pairs += chunk * done + chunk * (chunk + 1) // 2
         if p.window:
-            window_read += min(chunk, p.window)
-            window_pairs_ += window_pairs(0, chunk, p.window)
+            window_read += min(done + chunk, p.window)
+            window_pairs_ += window_pairs(done, chunk, p.window)
     if rec.new >= 0:
         _run_step(st, r, n, rec.running, rec.decoding, read, pairs, window_read, window_pairs_)
 
@@ -181,20 +190,19 @@ def _begin_prefill_first(st: State, r: int) -> bool:
         i = head_of(st, q)
         if i < 0:
             break
-        chunk = st.request[i].prompt + st.request[i].generated
-        more = blocks(st, chunk) if p.limited else 0
+        done, chunk, more = offer(st, r, i, UNLIMITED, rec.free)
         if more > rec.free or (b > 0 and n + chunk > p.budget):
             break
-        admit(st, r, q, chunk, more, rec.now_s)
+        join(st, r, q, done, chunk, more)
         if chunk == 1 and st.request[i].generated > 0:
             d += 1
         b += 1
         n += chunk
-        read += chunk
-        pairs += chunk * (chunk + 1) // 2
+        read += done + chunk
+        pairs += chunk * done + chunk * (chunk + 1) // 2
         if p.window:
-            window_read += min(chunk, p.window)
-            window_pairs_ += window_pairs(0, chunk, p.window)
+            window_read += min(done + chunk, p.window)
+            window_pairs_ += window_pairs(done, chunk, p.window)
     if rec.new >= 0:
         _run_step(st, r, n, b, d, read, pairs, window_read, window_pairs_)
         return False
@@ -208,9 +216,12 @@ def _run_step(
     st: State, r: int, n: int, b: int, d: int, read: int, pairs: int, window_read: int, window_pairs_: int
 ) -> None:
     rec = st.replica[r]
+    if st.p[0].caching:  # before what ends with the step is released
+        evict_to(st, r, rec.free)
     rec.kind = MIXED
     rec.ahead = 1
-    rec.end_s = rec.now_s + step_s(st, n, b, d, read, pairs, window_read, window_pairs_)
+    rec.end_s = rec.now_s + step_s(st, n, b, d, read, pairs, window_read, window_pairs_) + rec.extra_s
+    rec.extra_s = 0.0
     rec.status = BUSY
     rec.key_s = rec.end_s - NANOSECOND
 

@@ -6,8 +6,9 @@ import math
 
 from fleetplan.engine.agenda import spawn
 from fleetplan.engine.blocks import blocks, held_at_end, residue
+from fleetplan.engine.cache import let_go
 from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, next_crossing, next_due, push
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.engine.queues import pop_head, push_front
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
@@ -22,6 +23,8 @@ def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int
     rec.free_slots -= 1
     k = st.free_slot[r, rec.free_slots]
     st.slot[r, k].row = i
+    st.slot[r, k].order = rec.admitted
+    rec.admitted += 1
     st.slot[r, k].computed = 0
     st.slot[r, k].chunk = chunk
     st.slot[r, k].due = -1
@@ -40,6 +43,16 @@ def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int
     if math.isnan(st.request[i].scheduled_s):
         st.request[i].scheduled_s = now_s
     return k
+
+
+@inlined
+def free_blocks(st: State, r: int, k: int, held: int) -> None:
+    """The blocks that slot k holds are free; its `computed` is plain."""
+    p = st.p[0]
+    if p.caching:
+        let_go(st, r, k, held)
+    elif p.limited:
+        st.replica[r].free += held
 
 
 @inlined
@@ -156,7 +169,7 @@ def preempt_last(st: State, r: int, q: int) -> None:
         else:
             st.request[i].finish_s = rec.last_decode_s if st.p[0].scheduler == PREFILL_FIRST else rec.now_s
         stop_decoding(st, r, k)
-    rec.free += blocks(st, st.slot[r, k].computed)
+    free_blocks(st, r, k, blocks(st, st.slot[r, k].computed))
     remove(st, r, k)
     st.request[i].preemptions += 1
     push_front(st, q, i)
@@ -176,6 +189,9 @@ def end_request(st: State, r: int, i: int, when_s: float, outcome: int) -> None:
 def finish_due(st: State, r: int, now_s: float) -> None:
     """Sequences that emitted their last token at this counter finish."""
     rec, p = st.replica[r], st.p[0]
+    if p.caching:
+        _finish_in_order(st, r, now_s)
+        return
     while next_due(st, r) == rec.counter:
         k = st.heap[r, 0] & SLOT_MASK
         i = st.slot[r, k].row
@@ -183,8 +199,32 @@ def finish_due(st: State, r: int, now_s: float) -> None:
             _keep_slot(st, r, k)
         else:
             stop_decoding(st, r, k)
-            rec.free += held_at_end(st, i) if p.limited else 0
+            free_blocks(st, r, k, held_at_end(st, i))
             remove(st, r, k)
+        end_request(st, r, i, now_s, FINISHED)
+
+
+@compiled
+def _finish_in_order(st: State, r: int, now_s: float) -> None:
+    """As `finish_due`, in order of admission: the cache forgets them in that order."""
+    rec = st.replica[r]
+    first = -1  # a list through `chunk`, which a decoding sequence does not use
+    while next_due(st, r) == rec.counter:
+        k = st.heap[r, 0] & SLOT_MASK
+        stop_decoding(st, r, k)
+        before, after = -1, first
+        while after >= 0 and st.slot[r, after].order < st.slot[r, k].order:
+            before, after = after, st.slot[r, after].chunk
+        st.slot[r, k].chunk = after
+        if before >= 0:
+            st.slot[r, before].chunk = k
+        else:
+            first = k
+    while first >= 0:
+        k, i = first, st.slot[r, first].row
+        first = st.slot[r, k].chunk
+        let_go(st, r, k, held_at_end(st, i))
+        remove(st, r, k)
         end_request(st, r, i, now_s, FINISHED)
 
 

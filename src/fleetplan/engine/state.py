@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.engine.config import EngineConfig
+from fleetplan.engine.content import content_of
 from fleetplan.engine.histogram import BINS
 from fleetplan.engine.speculate import MASK, Speculation
 from fleetplan.errors import InputError
@@ -18,6 +19,8 @@ IDLE, BUSY, READY = 0, 1, 2
 STRETCH, MIXED, DRAFTED = 0, 1, 2
 STATIC, CONTINUOUS, CHUNKED, PREFILL_FIRST = 0, 1, 2, 3
 UNLIMITED = 1 << 60
+MOST_SEGMENTS = 1 << 27
+"""Most entries of all replicas' prefix caches: some GB."""
 SLOT_BITS = 22
 """A heap entry is counter << SLOT_BITS | slot."""
 
@@ -30,6 +33,7 @@ PARAMETERS = np.dtype(
         ("sequence_s", "f8"), ("decode_s", "f8"), ("pair_s", "f8"), ("window_pair_s", "f8"), ("kv_token_s", "f8"),
         ("window_kv_token_s", "f8"), ("state_s", "f8"), ("window", "i8"),
         ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
+        ("caching", "i8"), ("nodes", "i8"), ("host_blocks", "i8"), ("disk_blocks", "i8"), ("host_block_s", "f8"), ("disk_block_s", "f8"),
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
         ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"),
@@ -63,7 +67,9 @@ REPLICA = np.dtype(
         ("outstanding", "i8"), ("steps", "i8"), ("busy_s", "f8"),
         # the stretch under way: step i lasts hidden + (lead + lead_slope·i until `turn`, then tail + tail_slope·i)
         ("hidden_s", "f8"), ("lead_s", "f8"), ("lead_slope_s", "f8"), ("tail_s", "f8"), ("tail_slope_s", "f8"),
-        ("turn", "i8"), ("up", "i8"), ("most", "i8"),
+        ("turn", "i8"), ("up", "i8"), ("most", "i8"), ("admitted", "i8"),
+        # what the cache has of the head of the queue; time that the step to come waits for blocks
+        ("found", "i8"), ("depth", "i8"), ("unpinned", "i8"), ("pull_s", "f8"), ("extra_s", "f8"),
     ]
 )  # fmt: skip
 QUEUE = np.dtype([("first", "i8"), ("last", "i8"), ("length", "i8"), ("tokens", "i8")])
@@ -73,7 +79,7 @@ REQUEST = np.dtype(
     [
         ("arrival_s", "f8"), ("scheduled_s", "f8"), ("first_token_s", "f8"), ("finish_s", "f8"),
         ("prompt", "i4"), ("output", "i4"), ("klass", "i4"), ("generated", "i4"), ("behind", "i4"), ("served_by", "i4"),
-        ("preemptions", "i4"), ("outcome", "i1"), ("reason", "i1"), ("spare", "i2"),
+        ("preemptions", "i4"), ("outcome", "i1"), ("reason", "i1"), ("answers", "i2"),
     ]
 )  # fmt: skip
 """One cache line a request: what the kernel reads and records; `behind` is who stands behind it in its queue."""
@@ -85,11 +91,22 @@ EXTRA = np.dtype(
 )  # fmt: skip
 SLOT = np.dtype(
     [
-        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i4"),
+        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i4"), ("order", "i8"),
         ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"),
     ]
 )  # fmt: skip
-"""A running sequence: `due` is the counter at which it finishes, −1 while it does not decode; with drafts `kept` is what it emits."""
+"""A running sequence: `order` is its number among those admitted, `due` is the counter at which it finishes, −1 while it does not decode; with drafts
+`kept` is what it emits."""
+CONTENT = np.dtype(
+    [
+        ("leaf", "i4"), ("depth", "i4"), ("previous", "i4"), ("history", "i4"),
+        ("slot", "i4"), ("seated", "i4"), ("acquired", "i4"), ("hit", "i4"),
+    ]
+)  # fmt: skip
+"""A request of a run with a prefix cache: see `fleetplan.engine.content`; its slot, the replica whose cache may have it, the blocks
+that it was admitted with, the prompt tokens that it found at first."""
+SEGMENT = np.dtype([("parent", "i4"), ("start", "i4"), ("size", "i4"), ("refs", "i4")])
+TIER = np.dtype([("first", "i8"), ("last", "i8"), ("held", "i8")])
 EVENT = np.dtype([("time_s", "f8"), ("row", "i8")])
 OUTAGE = np.dtype([("time_s", "f8"), ("replica", "i8"), ("kind", "i8")])
 SAMPLE = np.dtype([("running", "i8"), ("kv_blocks", "i8"), ("tokens", "i8")])
@@ -127,6 +144,15 @@ class State(NamedTuple):
     draft_compute: NDArray[np.float64]
     draft_memory: NDArray[np.float64]
     work: NDArray[Any]
+
+    content: NDArray[Any]
+    segment: NDArray[Any]
+    kept: NDArray[np.int32]
+    """By segment and tier, as the next two: blocks that are there."""
+    older: NDArray[np.int32]
+    newer: NDArray[np.int32]
+    tier: NDArray[Any]
+    """By replica and tier."""
 
 
 _COEFFICIENTS = (
@@ -216,6 +242,7 @@ def make_state(
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
         draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
         draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
+        **_cache(requests, config, replicas, p),
     )  # fmt: skip
     if closed is not None:
         users, think_s = closed
@@ -245,6 +272,48 @@ def _speculation(
     return step, draft, np.array(given.survival)
 
 
+def _cache(
+    requests: Requests, config: EngineConfig, replicas: int, p: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of the prefix cache, next to empty without one; see `fleetplan.engine.cache`."""
+    n, settings = len(requests), config.prefix_cache
+    nodes = 0
+    rows = np.zeros(1, CONTENT)
+    if settings is not None:
+        found = content_of(requests, config.block_size)
+        nodes = len(found.parent)
+        p["caching"], p["nodes"] = 1, nodes
+        for name in ("host_blocks", "disk_blocks", "host_block_s", "disk_block_s"):
+            p[name] = getattr(settings, name)
+        rows = np.zeros(n, CONTENT)
+        for name in ("leaf", "depth", "previous", "history"):
+            rows[name] = getattr(found, name)
+        rows["slot"] = rows["seated"] = -1
+    count = 2 * n + replicas * nodes if settings is not None else 1
+    if count >= MOST_SEGMENTS:
+        raise InputError(
+            f"prefix_cache: {replicas} replicas of {nodes} common runs of blocks and {n} requests are more than {MOST_SEGMENTS} entries, "
+            "give fewer replicas or requests"
+        )
+    segment = np.zeros(count, SEGMENT)
+    segment["parent"] = -1
+    if nodes:
+        common = segment[2 * n :].reshape(replicas, nodes)
+        first = 2 * n + np.arange(replicas)[:, None] * nodes
+        common["start"], common["size"] = found.start, found.size
+        common["parent"] = np.where(found.parent < 0, -1, found.parent + first)
+    tier = np.zeros((replicas, 3), TIER)
+    tier["first"] = tier["last"] = -1
+    links = {name: np.full((count, 3), -1, np.int32) for name in ("older", "newer")}
+    return {
+        "content": rows,
+        "segment": segment,
+        "kept": np.zeros((count, 3), np.int32),
+        "tier": tier,
+        **links,
+    }
+
+
 def _or_unlimited(limit: int | None) -> int:
     return UNLIMITED if limit is None else limit
 
@@ -253,7 +322,7 @@ def _request_rows(requests: Requests) -> NDArray[Any]:
     rows = np.zeros(len(requests), REQUEST)
     rows["arrival_s"] = requests.arrival_s
     rows["prompt"], rows["output"] = requests.prompt_tokens, requests.output_tokens
-    rows["klass"] = requests.class_index
+    rows["klass"], rows["answers"] = requests.class_index, requests.answers
     for name in ("scheduled_s", "first_token_s", "finish_s"):
         rows[name] = np.nan
     rows["behind"] = rows["served_by"] = -1
