@@ -297,6 +297,17 @@ def feasible(
             ("rented", 1.0, True), ("rented, autoscaled, by commitments", 0.61, True), ("owned", 0.47, True), ("api", 1.22, None),
         )
     ]  # fmt: skip
+    rows["choices"] = [
+        {
+            "scenario": name, "candidate_id": key, "basis": basis, "cost_low_usd_per_hour": price * factor * 0.8,
+            "cost_p50_usd_per_hour": price * factor, "cost_high_usd_per_hour": price * factor * 1.3, "probability_cheapest": chance,
+        }
+        for key, basis, factor, chance in (("c1", "counted anew", 1.0, 0.81), ("c3", "counted anew", 1.09, 0.17), ("c6", "lower bound", 1.5, 0.02))
+    ]  # fmt: skip
+    rows["draws"] = [
+        {"scenario": name, "draw": draw, "rate_factor": 0.9 + draw / 50, "step_time_factor": 1.1 - draw / 60, "replicas": replicas + draw % 3}
+        for draw in range(10)
+    ]  # fmt: skip
     rows["timeseries"] = [
         {
             "scenario": name,
@@ -404,7 +415,7 @@ def infeasible(name: str = "impossible") -> Rows:
     """A scenario that nothing can satisfy."""
     rows = feasible(name, title="A promise that nothing keeps")
     for emptied in (
-        "evidence", "plans", "levers", "uncertainty", "timeseries", "resilience", "schedule", "growth", "costs",
+        "evidence", "plans", "levers", "uncertainty", "timeseries", "resilience", "schedule", "growth", "costs", "choices", "draws",
     ):  # fmt: skip
         rows[emptied] = []
     rows["decisions"] = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleetplan.sizing import money
-from fleetplan.spec.policy import Api, Ownership
+from fleetplan.spec.paying import Api, Ownership
 from fleetplan.traffic.requests import Requests
 
 OWNED = {"gpu": "33000 USD", "amortisation": "4 year"}
@@ -53,9 +53,9 @@ def test_the_cached_share_of_the_traffic() -> None:
     mix = Requests.of([0.0, 1.0], [100, 300], 10, prefix_id=[0, -1], prefix_tokens=[80, 0])
     api = {"input": "1 USD/Mtoken", "output": "2 USD/Mtoken"}
     cached = api | {"cached_input": "0.1 USD/Mtoken"}
-    assert money.cached_share(Api.model_validate(api), mix) == 0
-    assert money.cached_share(Api.model_validate(cached), mix) == pytest.approx(0.2)
-    assert money.cached_share(Api.model_validate(cached | {"cached_share": 0.5}), mix) == 0.5
+    assert money.cached_share(Api.model_validate(api), None, mix) == 0
+    assert money.cached_share(Api.model_validate(cached), None, mix) == pytest.approx(0.2)
+    assert money.cached_share(Api.model_validate(cached), 0.5, mix) == 0.5
 
 
 def test_the_break_even_is_where_both_cost_the_same() -> None:

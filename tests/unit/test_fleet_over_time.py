@@ -224,9 +224,15 @@ def test_the_shipped_example(project: Path, tmp_path: Path) -> None:
         "rented, autoscaled, by commitments",
         "owned",
         "api",
+        "api, fast",
+        "api, flex",
         "rented, overflow to api",
     ]
     assert costs["api"]["power_w"] is None
+    assert [costs[name]["holds"] for name in ("api", "api, fast", "api, flex")] == [True, True, False]
+    assert costs["rented"]["cost_low_usd_per_hour"] < costs["rented"]["cost_usd_per_hour"]
+    assert sum(row["probability_cheapest"] for row in rows["costs"]) == pytest.approx(1)
+    assert costs["rented, autoscaled, by commitments"]["interrupted_gpus"] > 0
     rented = costs["rented"]
     chosen = decision.chosen
     assert chosen is not None

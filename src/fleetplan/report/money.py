@@ -31,7 +31,7 @@ def money(store: Store, scenario: str) -> Section:
                 "money", "Cost by way to pay", bars.ranked(points, "cost (USD/h)", mark), _words(rows, today)
             )
         )
-    if said := " ".join(filter(None, (_api(rows, today), _power(today)))):
+    if said := " ".join(filter(None, (_spread(rows), _api(rows, today), _power(today)))):
         blocks.append(Text(said))
     blocks.append(
         table(
@@ -48,7 +48,7 @@ def money(store: Store, scenario: str) -> Section:
 
 
 def _words(rows: list[Row], today: Row) -> str:
-    best = rows[0]
+    best = next((row for row in rows if row["holds"] is not False), rows[0])
     if best is today:
         return "Renting every GPU all the time is the cheapest of them." + _grey(rows)
     saved = 1 - best["cost_usd_per_hour"] / today["cost_usd_per_hour"]
@@ -59,7 +59,21 @@ def _words(rows: list[Row], today: Row) -> str:
 
 
 def _grey(rows: list[Row]) -> str:
-    return " Grey: not simulated." if any(row["holds"] is None for row in rows) else ""
+    broken = [row["option"] for row in rows if row["holds"] is False]
+    said = f" Promises would break with: {'; '.join(broken)}." if broken else ""
+    return said + (" Grey: not simulated." if any(row["holds"] is None for row in rows) else "")
+
+
+def _spread(rows: list[Row]) -> str:
+    known = [row for row in rows if row.get("probability_cheapest") is not None]
+    if not known:
+        return ""
+    best = max(known, key=lambda row: row["probability_cheapest"])
+    return (
+        f"When prices turn out otherwise, “{best['option']}” is the cheapest that keeps its promises with probability "
+        f"{units.share(best['probability_cheapest'])} ({units.usd(best['cost_low_usd_per_hour'])} to "
+        f"{units.usd(best['cost_high_usd_per_hour'])} an hour)."
+    )
 
 
 def _api(rows: list[Row], today: Row) -> str:

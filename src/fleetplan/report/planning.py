@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetplan.report import bars, charts, units
-from fleetplan.report.blocks import Block, Figure, Missing, Section
+from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
 from fleetplan.report.headline import decision_of
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, shared_parts, short_labels, table
@@ -119,6 +119,9 @@ def uncertainty(store: Store, scenario: str) -> Section:
         if row.get("replicas") is not None and row.get("probability_holds") is not None
     ]
     title = "How sure the count is"
+    prices = _choices(store, scenario)
+    if not rows and prices:
+        return Section("uncertainty", title, "Prices drawn anew; the count was taken as known.", prices)
     if not rows:
         missing = "The count's uncertainty (rate forecast, lengths, step-time error) was not computed for this scenario."
         return Section("uncertainty", title, "", [Missing(missing)])
@@ -137,8 +140,67 @@ def uncertainty(store: Store, scenario: str) -> Section:
     behind = table(
         "uncertainty", rows, "Probability by count", drop=("scenario",), query=query("uncertainty", scenario)
     )
-    figure = Figure("uncertainty", "Probability of keeping every promise", chart, words, behind)
-    return Section("uncertainty", title, "Traffic, step times and prices drawn anew in each trial.", [figure])
+    decision = decision_of(store, scenario)
+    lead = "What is not known is drawn anew in each trial, and the count searched by simulation"
+    lead += f": {decision['uncertain']}." if decision.get("uncertain") else "."
+    blocks: list[Block] = [
+        Figure("uncertainty", "Probability of keeping every promise", chart, words, behind),
+        *prices,
+    ]
+    if trials := store.table("draws", scenario, order="draw"):
+        blocks.append(
+            table("draws", trials, "Every draw", drop=("scenario",), query=query("draws", scenario))
+        )
+    return Section("uncertainty", title, lead, blocks)
+
+
+def _choices(store: Store, scenario: str) -> list[Block]:
+    """What each candidate may cost when prices turn out otherwise, and how probably it is the cheapest."""
+    rows = store.table("choices", scenario)
+    if not rows:
+        return []
+    labels: dict[str, str] = {
+        row["candidate_id"]: row["label"] for row in store.table("candidates", scenario)
+    }
+    short = short_labels([labels.get(str(row["candidate_id"]), str(row["candidate_id"])) for row in rows])
+    chosen = decision_of(store, scenario)["candidate_id"]
+    rows = sorted(
+        rows, key=lambda row: (-row["probability_cheapest"], row["cost_p50_usd_per_hour"] or float("inf"))
+    )
+    named = [
+        {**row, "label": short.get(label, label)}
+        for row in rows
+        for label in [labels.get(str(row["candidate_id"]), str(row["candidate_id"]))]
+    ]
+    mine = next((row for row in named if row["candidate_id"] == chosen), None)
+    said: list[Block] = []
+    if mine is not None:
+        span = [mine[key] for key in ("cost_low_usd_per_hour", "cost_high_usd_per_hour")]
+        between = (
+            f"costs {units.usd(span[0])} to {units.usd(span[1])} an hour and " if None not in span else ""
+        )
+        said.append(
+            Text(
+                f"When prices turn out otherwise the chosen candidate {between}stays the cheapest with probability "
+                f"{units.share(mine['probability_cheapest'])}."
+            )
+        )
+    keep = (
+        "label", "probability_cheapest", "cost_low_usd_per_hour", "cost_p50_usd_per_hour", "cost_high_usd_per_hour", "basis",
+    )  # fmt: skip
+    return [
+        *said,
+        table(
+            "choices",
+            named,
+            "Which candidate is the cheapest",
+            keep=keep,
+            query=query("choices", scenario),
+            marked=_where(named, chosen),
+            labels={"label": "Candidate", "cost_p50_usd_per_hour": "Median cost"},
+            note=shared_parts([labels.get(str(row["candidate_id"]), "") for row in rows]),
+        ),
+    ]
 
 
 def _counted(candidates: Sequence[Row], plans: Sequence[Row]) -> str:

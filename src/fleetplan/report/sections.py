@@ -331,5 +331,6 @@ _OF_TOKENS = (limits, goodput, speculation)
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals",
-    "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs",
+    "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs", "choices",
+    "draws",
 )  # fmt: skip

@@ -70,6 +70,8 @@ def kind(column: str) -> str:
     >>> kind("cost_usd_per_hour"), kind("tpot_p95_s"), kind("replicas")
     ('usd_per_hour', 'seconds', 'number')
     """
+    if column.startswith("probability_"):
+        return "share"
     for ending, what in _ENDINGS:
         if column.endswith(ending):
             return what

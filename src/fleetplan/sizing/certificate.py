@@ -54,4 +54,4 @@ def _nearest(verdict: Verdict) -> Outcome | None:
 
 def _said(outcome: Outcome) -> str:
     low, high = max(outcome.low_share, 0.0), min(outcome.high_share, 1.0)
-    return f"{outcome.limit.name} met by {outcome.met_share:.2%} ({low:.2%} to {high:.2%}) where {outcome.limit.share:.5g} must"
+    return f"{outcome.limit.name} met by {outcome.met_share:.2%} ({low:.2%} to {high:.2%}) where {outcome.limit.share * 100:.6g}% must"

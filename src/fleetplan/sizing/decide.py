@@ -324,9 +324,12 @@ def _searched(
     search = least_count(judged, start, most)
     if search.replicas is None:
         status, reason = _over(built, subject, most + 1, most, limit)
+        bound = None
         if status == "infeasible":
             reason += f"; at {most} fails: {', '.join(search.verdicts[most].failures)}"
-        return Option(built, status, reason, search, lower_bound=most + 1, sustainable_per_s=sustainable)
+        else:
+            bound = _fleet(built, subject, most + 1, usd)
+        return Option(built, status, reason, search, bound, most + 1, sustainable)
     fleet = _fleet(built, subject, search.replicas, usd)
     return Option(built, "dearer", "", search, fleet, start, sustainable)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.sizing.counting import ceil_ratio
-from fleetplan.spec.policy import Api, Ownership
+from fleetplan.spec.paying import Ownership, Tariff
 from fleetplan.traffic.requests import Requests
 
 Floats = NDArray[np.float64]
@@ -68,20 +68,20 @@ def owned_usd_per_hour(
     return gpus * capital_usd_per_hour(given) + electricity + place + (given.staff_usd_per_hour or 0.0)
 
 
-def cached_share(given: Api, mix: Requests) -> float:
+def cached_share(given: Tariff, share: float | None, mix: Requests) -> float:
     """Share of input tokens at the price of cached ones: as given, else what lies in shared prefixes; 0 where no such price is given."""
     if given.cached_input_usd_per_token is None:
         return 0.0
-    if given.cached_share is not None:
-        return given.cached_share
+    if share is not None:
+        return share
     shared = np.where(mix.prefix_id >= 0, mix.prefix_tokens, 0).sum()
     return float(shared / mix.prompt_tokens.sum())
 
 
-def api_usd_per_request(given: Api, prompt_tokens: float, output_tokens: float, cached: float) -> float:
+def api_usd_per_request(given: Tariff, prompt_tokens: float, output_tokens: float, cached: float) -> float:
     """USD of a mean request at the API; reasoning tokens are paid as output.
 
-    >>> api = Api(input="1 USD/Mtoken", output="4 USD/Mtoken", cached_input="0.5 USD/Mtoken")
+    >>> api = Tariff(input="1 USD/Mtoken", output="4 USD/Mtoken", cached_input="0.5 USD/Mtoken")
     >>> round(api_usd_per_request(api, 1000, 250, 0.5), 9)
     0.00175
     """

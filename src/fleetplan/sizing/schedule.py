@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetplan.sizing import resilience
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.curve import Curve
-from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision
-from fleetplan.sizing.verdict import Looks, Verdict, judge
+from fleetplan.sizing.decide import Decision
+from fleetplan.sizing.spot import Absence, held
+from fleetplan.sizing.verdict import Verdict
 from fleetplan.spec.policy import Autoscaling
 
 Ints = NDArray[np.int64]
@@ -55,7 +55,9 @@ def schedule(decision: Decision, curve: Curve, given: Autoscaling) -> Schedule:
         made = Schedule(curve, serving, paid_s(curve, serving, given), added)
         if (serving == count).all():
             return made
-        verdict = _verdict(decision, made, given)
+        gone = list(absences(made, given, decision.plan.traffic.duration_s))
+        busy = float(curve.load_replicas.mean() / serving.mean())
+        verdict = held(decision, None, int(serving.max()), (), gone, busy)
         if verdict.stable and all(outcome.holds for outcome in verdict.outcomes):
             return Schedule(curve, serving, made.paid_s, added, verdict)
     raise AssertionError("unreachable: the decided count in every slot ends the loop")
@@ -100,29 +102,10 @@ def paid_s(curve: Curve, serving: Ints, given: Autoscaling) -> Floats:
     return paid
 
 
-def _verdict(decision: Decision, made: Schedule, given: Autoscaling) -> Verdict:
-    chosen, traffic = decision.chosen, decision.plan.traffic
-    assert chosen is not None
-    count = int(made.serving.max())
-    gone = list(_over_run(made, given, traffic.duration_s))
-    outages = resilience.outages_of(chosen.machine, gone, 0.0, drains=True)
-    replications = decision.plan.scenario.simulation.replications or FEWEST_REPLICATIONS
-    return judge(
-        count,
-        traffic.limits,
-        chosen.machine.client_s,
-        lambda r: (resilience.run(chosen.machine, traffic, r, count, outages), traffic.warmup_s),
-        utilisation=float(made.curve.load_replicas.mean() / made.serving.mean()),
-        max_utilisation=math.inf,
-        looks=Looks.fixed(replications, decision.plan.scenario.policy.confidence),
-        exact=traffic.exact,
-    )
-
-
-def _over_run(made: Schedule, given: Autoscaling, duration_s: float) -> Iterator[tuple[int, float, float]]:
-    """Absences (replica, from, to) [s] within the run; what reaches over its beginning is cut there."""
+def absences(made: Schedule, given: Autoscaling, duration_s: float) -> Iterator[Absence]:
+    """When replicas are away within the run; what reaches over its beginning is cut there."""
     period = made.curve.period_s
-    found: list[tuple[int, float, float]] = []
+    found: list[Absence] = []
     for replica, off, _, back in away_s(made.curve, made.serving, given):
         for copy in range(-2, math.ceil(duration_s / period) + 1):
             begin, end = off + copy * period, back + copy * period

@@ -10,7 +10,8 @@ import numpy as np
 
 from fleetplan.engine import Speculation
 from fleetplan.physics.form import StepTime
-from fleetplan.sizing.decide import Decision, Plan, sustainable_rate_per_s
+from fleetplan.sizing import pricing
+from fleetplan.sizing.decide import Decision, Option, Plan, sustainable_rate_per_s
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
 from fleetplan.sizing.search import least_count
@@ -19,20 +20,66 @@ from fleetplan.traffic.requests import Requests
 
 NORMAL_90 = 1.2815515655446004
 """The standard normal's 90th percentile: an 80% band is ±1.2816 standard deviations wide."""
+FIRST_REPLICATION = 1000
+"""Traffic of the draws is that of replications from here on, none of which a verdict looks at."""
 FURTHEST = 4.0
 """Counts beyond this multiple of the decided one are not searched: the draw then needs more than it."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """What the draws say of the count."""
+class Draw:
+    """One draw of what is not known; the same for every candidate."""
 
-    needed: dict[int, int]
-    """Least count → draws that need just it."""
-    beyond: int
-    """Draws that no count up to the furthest holds."""
-    draws: int
+    number: int
+    rate: float
+    """Factor on the rate."""
+    length: float
+    """Factor on output lengths."""
+    prompt: float
+    """Factor on prompt lengths."""
+    luck: float
+    """Factor on the acceptance of drafts at every position."""
+    z: float
+    """Standard normal, that places the step time within the band of the candidate's calibration."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one candidate needs in one draw."""
+
+    draw: Draw
+    time: float
+    """Factor on its step times."""
+    replicas: int | None
+    """Least count that keeps every promise; None: no count that was searched does."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What the draws say of the chosen candidate's count."""
+
+    trials: tuple[Trial, ...]
     level: float
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """Least count of each draw."""
+        return tuple(trial.replicas for trial in self.trials)
+
+    @property
+    def needed(self) -> dict[int, int]:
+        """Least count → draws that need just it."""
+        return dict(Counter(count for count in self.counts if count is not None))
+
+    @property
+    def beyond(self) -> int:
+        """Draws that no count up to the furthest holds."""
+        return sum(count is None for count in self.counts)
+
+    @property
+    def draws(self) -> int:
+        """How many."""
+        return len(self.trials)
 
     @property
     def low(self) -> int | None:
@@ -71,56 +118,73 @@ def sources(decision: Decision) -> tuple[str, ...]:
         found.append(f"output lengths (CV {given.output_length_cv:g})")
     if given.acceptance_cv and decision.chosen and decision.chosen.machine.candidate.speculation != "none":
         found.append(f"acceptance of drafts (CV {given.acceptance_cv:g})")
-    low, high = step_band(decision)
+    if given.prompt_length_cv:
+        found.append(f"prompt lengths (CV {given.prompt_length_cv:g})")
+    low, high = step_band(decision, decision.chosen.machine) if decision.chosen else (1.0, 1.0)
     if high > low:
         found.append(
             f"step time (80% of measured points lie within {low:.2f} to {high:.2f} of the prediction)"
         )
+    found += pricing.words(decision.plan.scenario.policy)
     return tuple(found)
 
 
-def step_band(decision: Decision) -> tuple[float, float]:
+def step_band(decision: Decision, built: Machine) -> tuple[float, float]:
     """80% band of measured over predicted step time: the spec's CV, else that of the calibration; (1, 1): none is known."""
     given = decision.plan.scenario.policy.uncertainty.step_time_cv
     if given is not None:
         sigma = math.sqrt(math.log1p(given * given))
         return math.exp(-NORMAL_90 * sigma), math.exp(NORMAL_90 * sigma)
-    made = decision.chosen.machine.made if decision.chosen else None
+    made = built.made
     return (made.calibration.tpot.low, made.calibration.tpot.high) if made else (1.0, 1.0)
 
 
 def interval(decision: Decision) -> Interval | None:
     """Monte Carlo over what is not known, through the engine, for the chosen candidate. None: nothing was decided, or no draws are wanted.
 
-    Each draw has its own traffic seed, a lognormal factor on the rate, on output lengths, on step times (the draft's too) and on the
-    acceptance of drafts at every position, and is searched for its least count from the decided one on.
+    Each draw has its own traffic seed, a lognormal factor on the rate, on lengths, on step times (the draft's too) and on the acceptance of
+    drafts at every position, and is searched for its least count from the decided one on.
     """
     chosen = decision.chosen
     given = decision.plan.scenario.policy.uncertainty
     if chosen is None or chosen.found is None or chosen.found.replicas is None or not given.draws:
         return None
-    low, high = step_band(decision)
-    rng = np.random.default_rng(np.random.SeedSequence([decision.plan.scenario.seed, 0x5EED]))
-    acceptance = np.random.default_rng(np.random.SeedSequence([decision.plan.scenario.seed, 0xACCE97]))
-    needed: Counter[int] = Counter()
-    beyond = 0
-    start = chosen.found.replicas
-    for draw in range(given.draws):
-        rate = _lognormal(rng, given.rate_cv)
-        length = _lognormal(rng, given.output_length_cv)
-        time = math.exp(
-            (math.log(low) + math.log(high)) / 2
-            + rng.standard_normal() * (math.log(high) - math.log(low)) / (2 * NORMAL_90)
+    return Interval(tuple(needs(decision, chosen, draw) for draw in drawn(decision)), given.level)
+
+
+def drawn(decision: Decision) -> tuple[Draw, ...]:
+    """The draws of a scenario."""
+    scenario = decision.plan.scenario
+    given = scenario.policy.uncertainty
+    rng = np.random.default_rng(np.random.SeedSequence([scenario.seed, 0x5EED]))
+    acceptance = np.random.default_rng(np.random.SeedSequence([scenario.seed, 0xACCE97]))
+    prompts = np.random.default_rng(np.random.SeedSequence([scenario.seed, 0x9409]))
+    return tuple(
+        Draw(
+            number,
+            _lognormal(rng, given.rate_cv),
+            _lognormal(rng, given.output_length_cv),
+            _lognormal(prompts, given.prompt_length_cv),
+            _lognormal(acceptance, given.acceptance_cv),
+            float(rng.standard_normal()),
         )
-        luck = _lognormal(acceptance, given.acceptance_cv)
-        slower = _otherwise(chosen.machine, time, luck)
-        guess = max(round(start * rate * time), 1)
-        found = _least(slower, decision.plan, 1000 + draw, rate, length, guess, start)
-        if found is None:
-            beyond += 1
-        else:
-            needed[found] += 1
-    return Interval(dict(needed), beyond, given.draws, given.level)
+        for number in range(given.draws)
+    )
+
+
+def needs(decision: Decision, option: Option, draw: Draw) -> Trial:
+    """The least count of a sized option in one draw, searched from about where its count and the draw's factors point."""
+    assert option.found is not None
+    assert option.found.replicas is not None
+    built, start = option.machine, option.found.replicas
+    low, high = step_band(decision, built)
+    time = math.exp(
+        (math.log(low) + math.log(high)) / 2 + draw.z * (math.log(high) - math.log(low)) / (2 * NORMAL_90)
+    )
+    slower = _otherwise(built, time, draw.luck)
+    guess = max(round(start * draw.rate * time), 1)
+    found = _least(slower, decision.plan, draw, guess, start)
+    return Trial(draw, time, found)
 
 
 def _otherwise(built: Machine, time: float, luck: float) -> Machine:
@@ -163,11 +227,12 @@ def scaled(step: StepTime, factor: float) -> StepTime:
     )  # fmt: skip
 
 
-def _least(
-    built: Machine, subject: Plan, replication: int, rate: float, length: float, guess: int, decided: int
-) -> int | None:
-    traffic = subject.traffic
-    requests = _longer(traffic.requests(0 if traffic.exact else replication, rate), length)
+def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) -> int | None:
+    traffic, replication = subject.traffic, FIRST_REPLICATION + draw.number
+    requests = traffic.requests(0 if traffic.exact else replication, draw.rate)
+    if subject.model is not None:
+        most = subject.model.architecture.max_context_tokens
+        requests = longer(requests, draw.length, draw.prompt, most)
     mix: Offered = replace(traffic, _cache={(0, 1.0): requests})
     sustainable = sustainable_rate_per_s(built, mix)
     if sustainable <= 0:
@@ -183,7 +248,7 @@ def _least(
             traffic.limits,
             built.client_s,
             run,
-            utilisation=traffic.rate_per_s * rate / (replicas * sustainable),
+            utilisation=traffic.rate_per_s * draw.rate / (replicas * sustainable),
             max_utilisation=subject.scenario.policy.max_utilisation,
             looks=Looks.fixed(1, subject.scenario.policy.confidence),
             exact=True,
@@ -192,11 +257,24 @@ def _least(
     return least_count(verdict, guess, most).replicas
 
 
-def _longer(requests: Requests, factor: float) -> Requests:
-    if factor == 1.0:
+def longer(requests: Requests, output: float, prompt: float = 1.0, most: int | None = None) -> Requests:
+    """The requests with their lengths multiplied; none grows beyond `most` tokens in all, or loses its shared prefix.
+
+    >>> made = longer(Requests.of([0.0, 1.0], [100, 400], [10, 100]), 2.0, 1.1, most=600)
+    >>> made.output_tokens.tolist(), made.prompt_tokens.tolist()
+    ([20, 160], [110, 440])
+    """
+    if output == prompt == 1.0:
         return requests
-    lengths = np.maximum(np.rint(requests.output_tokens * factor), 1).astype(np.int64)
-    return replace(requests, output_tokens=lengths)
+    most = max(most or 2**31 - 1, int((requests.prompt_tokens + requests.output_tokens).max()))
+    prompts = np.maximum(np.rint(requests.prompt_tokens * prompt), 1).astype(np.int64)
+    prompts = np.clip(prompts, np.maximum(requests.prefix_tokens, 1), most - 1)
+    outputs = np.maximum(np.rint(requests.output_tokens * output), 1).astype(np.int64)
+    return replace(
+        requests,
+        prompt_tokens=prompts.astype(requests.prompt_tokens.dtype),
+        output_tokens=np.minimum(outputs, most - prompts).astype(requests.output_tokens.dtype),
+    )
 
 
 def _lognormal(rng: np.random.Generator, cv: float) -> float:

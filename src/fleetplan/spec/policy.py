@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from fleetplan.spec.base import (
     Count,
-    GramsPerKwh,
     Model,
     NotNegative,
     Number,
@@ -17,18 +16,35 @@ from fleetplan.spec.base import (
     PositiveShare,
     Seconds,
     SecondsOrZero,
-    Share,
     Text,
     TokenRate,
-    Usd,
     UsdPerHour,
-    UsdPerKwh,
-    UsdPerToken,
     Whole,
     fault,
     forms,
 )
-from fleetplan.spec.units import Quantity, shown
+from fleetplan.spec.paying import Api, Commitments, Ownership, Power
+from fleetplan.spec.units import shown
+
+
+class Factors(Model):
+    """Factors on a price between which it lies with 90%."""
+
+    low: PositiveShare
+    """The 5th percentile over the price planned with."""
+    high: Annotated[Number, Field(ge=1)]
+    """The 95th percentile over it."""
+
+
+def _price_range(value: Any) -> str:
+    if isinstance(value, str):
+        if value != "observed":
+            raise fault(f"is observed or a mapping (got {shown(value)}), like {{low: 0.8, high: 1.3}}")
+        return "observed"
+    return "factors"
+
+
+PriceRange: Any = forms(_price_range, observed=Literal["observed"], factors=Factors)
 
 
 class Uncertainty(Model):
@@ -38,6 +54,16 @@ class Uncertainty(Model):
     """Coefficient of variation of the rate forecast (lognormal)."""
     output_length_cv: NotNegative = 0.0
     """Coefficient of variation of the mean output length (lognormal)."""
+    prompt_length_cv: NotNegative = 0.0
+    """The same of the mean prompt length."""
+    price_cv: NotNegative | None = None
+    """The same of the price of an hour of a GPU, about the planned one as its median, for each kind of GPU apart."""
+    price_range: PriceRange | None = None
+    """Instead: `observed`, the low and high of the price list, or {low: 0.8, high: 1.3}, factors on the price; the 5th and 95th percentiles."""
+    spot_price_cv: NotNegative | None = None
+    """The same of the price of spot hours."""
+    electricity_cv: NotNegative | None = None
+    """The same of the price of electricity."""
     step_time_cv: NotNegative | None = None
     """The same of the step time; left out: the error band of the calibration, none where the spec gives the step time."""
     acceptance_cv: NotNegative = 0.0
@@ -45,7 +71,13 @@ class Uncertainty(Model):
     draws: Whole = 20
     """Monte Carlo draws; 0: no interval is computed."""
     level: OpenShare = 0.9
-    """Level of the interval on the count."""
+    """Level of the intervals on count and cost."""
+
+    @model_validator(mode="after")
+    def _one_price(self) -> Self:
+        if self.price_cv is not None and self.price_range is not None:
+            raise fault("takes price_cv or price_range (got both), give one")
+        return self
 
 
 class Instance(Model):
@@ -107,45 +139,6 @@ class Autoscaling(Model):
     """Replicas that always serve."""
 
 
-class Terms(Model):
-    """Prices of a commitment: a price list, or a discount on the one planned with."""
-
-    prices: Text | None = None
-    """A price list, as in `policy.prices`."""
-    discount: OpenShare | None = None
-    """Share off the price planned with."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.prices is None) == (self.discount is None):
-            got = "neither" if self.prices is None else "both"
-            raise fault(f"takes prices or discount (got {got}), give one, like {{discount: 0.4}}")
-        return self
-
-
-class Commitments(Model):
-    """How the hours of a fleet over time may be bought besides `policy.prices`: a reserved base, and spot on top."""
-
-    reserved: Terms | None = None
-    """Paid every hour, used or not."""
-    spot: Terms | None = None
-    """May be taken back by the provider."""
-    spot_share: Share = 0.0
-    """Most of what is above the reserved base that may be spot."""
-
-    @model_validator(mode="after")
-    def _used(self) -> Self:
-        if self.reserved is None and self.spot is None:
-            raise fault(
-                "has no terms (got neither reserved nor spot), give one, like reserved: {discount: 0.4}"
-            )
-        if (self.spot is not None) != (self.spot_share > 0):
-            raise fault(
-                f"needs spot and a spot_share above 0 together (got a spot_share of {self.spot_share:g})"
-            )
-        return self
-
-
 class Growth(Model):
     """Growth of all traffic, month by month from the planned one."""
 
@@ -153,55 +146,6 @@ class Growth(Model):
     """0.1: a tenth more every month."""
     months: Annotated[Count, Field(le=120)] = 12
     """Months to look ahead."""
-
-
-class Power(Model):
-    """Energy of the fleet."""
-
-    pue: Annotated[Number, Field(ge=1)]
-    """Power usage effectiveness: energy of the site over that of its computers."""
-    host_w: Annotated[float, Quantity("power", zero=True)] = 0.0
-    """Power of a GPU's share of the server around it (CPU, network, fans)."""
-    electricity_usd_per_kwh: UsdPerKwh | None = None
-    """Price of electricity, where it is owned."""
-    carbon_g_per_kwh: GramsPerKwh | None = None
-    """Carbon intensity of the grid."""
-
-
-class Ownership(Model):
-    """Buying the GPUs instead of renting them."""
-
-    gpu_usd: Usd
-    """Price of one GPU with its share of server, network and storage."""
-    amortisation_s: Seconds
-    """Time over which it is written off."""
-    residual_share: Share = 0.0
-    """Share of the price that is left at the end."""
-    interest_per_year: NotNegative = 0.0
-    """Yearly interest on the capital: 0.08 is 8%."""
-    colocation_per_kw_usd_per_hour: UsdPerHour | None = None
-    """Rent of the place for each kW of the computers' rated power (TDP and host)."""
-    staff_usd_per_hour: UsdPerHour | None = None
-    """Staff for the whole fleet."""
-
-
-class Api(Model):
-    """Prices of an API that serves the same model, as the alternative."""
-
-    input_usd_per_token: UsdPerToken
-    """Price of input tokens."""
-    output_usd_per_token: UsdPerToken
-    """Price of output tokens."""
-    cached_input_usd_per_token: UsdPerToken | None = None
-    """Price of input tokens that the provider has in its cache."""
-    cached_share: Share | None = None
-    """Share of input tokens that are; left out: the share of prompt tokens that lie in a shared prefix."""
-
-    @model_validator(mode="after")
-    def _cached(self) -> Self:
-        if self.cached_share is not None and self.cached_input_usd_per_token is None:
-            raise fault(f"has no cached_input (got a cached_share of {self.cached_share:g}), add its price")
-        return self
 
 
 def _unit(value: Any) -> str:

@@ -11,13 +11,15 @@ import numpy as np
 
 from fleetplan.sizing.binding import binding_limit
 from fleetplan.sizing.certificate import certificate_of
-from fleetplan.sizing.cost import Fleet
+from fleetplan.sizing.choice import Choice, choices
 from fleetplan.sizing.decide import Decision, Option, Plan, decide, verdict_at
 from fleetplan.sizing.levers import levers
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.nearest import nearest_change
 from fleetplan.sizing.settle import settle
+from fleetplan.sizing.stages import money
 from fleetplan.sizing.stages.fleet import fleet_rows
+from fleetplan.sizing.stages.money import fleet_money
 from fleetplan.sizing.stages.over_time import arrivals, timeseries, workloads
 from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
@@ -34,17 +36,20 @@ def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Ro
         settle=functools.partial(settle, subject),
     )
     found = interval(decision)
+    chances = choices(decision, found)
     return {
         "scenarios": [_scenario(decision)],
         "settings": list(_settings(subject)),
         "workloads": list(workloads(subject)),
         "arrivals": list(arrivals(subject)),
-        "decisions": [_decision(decision, found)],
+        "decisions": [_decision(decision, found, chances)],
         "evidence": list(_evidence(decision)),
         "plans": _plans(decision),
         "timeseries": list(timeseries(decision)),
         "levers": _levers(decision),
         "uncertainty": _uncertainty(found),
+        "draws": money.draws(decision, found),
+        "choices": money.choices(chances),
         **fleet_rows(decision),
     }
 
@@ -94,38 +99,17 @@ def _settings(subject: Plan) -> Iterable[Row]:
     yield from walk("", subject.scenario.meaning())
 
 
-def _money(fleet: Fleet | None, subject: Plan) -> Row:
-    if fleet is None:
-        return dict.fromkeys(
-            (
-                "cost_usd_per_hour", "cost_usd_per_month", "cost_usd_per_year", "cost_usd_per_million_output_tokens",
-                "cost_usd_per_million_tokens", "cost_usd_per_request",
-            )
-        )  # fmt: skip
-    mix, rate = subject.traffic.requests(), subject.traffic.rate_per_s
-    tokens = subject.model is not None
-    output = rate * float(mix.output_tokens.mean())
-    both = output + rate * float(mix.prompt_tokens.mean())
-    return {
-        "cost_usd_per_hour": fleet.usd_per_hour,
-        "cost_usd_per_month": fleet.usd_per_month,
-        "cost_usd_per_year": fleet.usd_per_year,
-        "cost_usd_per_million_output_tokens": fleet.usd_per_million(output) if tokens else None,
-        "cost_usd_per_million_tokens": fleet.usd_per_million(both) if tokens else None,
-        "cost_usd_per_request": fleet.usd_per_hour / 3600 / rate,
-    }
-
-
-def _decision(decision: Decision, found: Interval | None) -> Row:
+def _decision(decision: Decision, found: Interval | None, chances: tuple[Choice, ...]) -> Row:
     subject, chosen = decision.plan, decision.chosen
     policy = subject.scenario.policy
     row: Row = {
         "candidate_id": None, "verdict": "infeasible", "reason": None, "nearest_change": None, "gpu": None, "replicas": None,
         "spare_replicas": policy.spare_replicas, "gpus_per_replica": None, "gpus": None, "utilisation": None,
-        "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **_money(None, subject),
+        "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **fleet_money(None, subject),
         "binding_limit": None, "binding_reason": None, "lower_bound_replicas": None, "replications": None,
         "confidence": policy.confidence, "decided": None, "replicas_low": None, "replicas_high": None,
-        "interval_level": None, "certificate": None, "spares_reason": None, "probability_holds": None, "step_time_basis": None, "replicas_for_95_percent": None, "uncertain": None,
+        "interval_level": None, "certificate": None, "spares_reason": None,
+        "cost_low_usd_per_hour": None, "cost_high_usd_per_hour": None, "probability_cheapest": None, "probability_holds": None, "step_time_basis": None, "replicas_for_95_percent": None, "uncertain": None,
     }  # fmt: skip
     if chosen is None:
         reason, change = nearest_change(decision)
@@ -149,7 +133,7 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
         "gpus": chosen.fleet.gpus,
         "utilisation": verdicts[count].utilisation,
         "sustainable_requests_per_s": (chosen.sustainable_per_s or 0.0) * count,
-        **_money(chosen.fleet, subject),
+        **fleet_money(chosen.fleet, subject),
         "binding_limit": limit,
         "binding_reason": why,
         "lower_bound_replicas": chosen.lower_bound,
@@ -163,7 +147,17 @@ def _decision(decision: Decision, found: Interval | None) -> Row:
         "interval_level": found.level if found else None,
         "probability_holds": found.probability_holds(count) if found else None,
         "replicas_for_95_percent": found.count_for(0.95) if found else None,
-        "uncertain": "; ".join(sources(decision)) if found else None,
+        "uncertain": "; ".join(sources(decision)) if found or chances else None,
+        **_chances(chosen, chances),
+    }
+
+
+def _chances(chosen: Option, chances: tuple[Choice, ...]) -> Row:
+    mine = next((c for c in chances if c.candidate_id == chosen.machine.candidate.candidate_id), None)
+    return {
+        "cost_low_usd_per_hour": mine.low_usd_per_hour if mine else None,
+        "cost_high_usd_per_hour": mine.high_usd_per_hour if mine else None,
+        "probability_cheapest": mine.probability_cheapest if mine else None,
     }
 
 
@@ -320,7 +314,7 @@ def _plan(option: Option, decision: Decision) -> Row:
         "lower_bound_replicas": option.lower_bound,
         "sustainable_requests_per_s": option.sustainable_per_s,
         "utilisation": verdict.utilisation if verdict else None,
-        **_money(option.fleet if count is not None else None, decision.plan),
+        **fleet_money(option.fleet if count is not None else None, decision.plan),
         **{key: latencies.get(key) for key in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s")},
         "on_frontier": None,
     }

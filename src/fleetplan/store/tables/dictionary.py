@@ -123,5 +123,31 @@ def number(name: str, comment: str, unit: str = "", *, nullable: bool = False) -
     return Column(name, "DOUBLE", unit, comment, nullable)
 
 
+def money() -> tuple[Column, ...]:
+    """The columns of a cost: by time, and over what is served at the planned traffic."""
+    given = (
+        ("cost_usd_per_hour", "cost; mean over the period where it changes", "USD/h"),
+        ("cost_usd_per_month", "cost in a twelfth of a year", "USD/month"),
+        ("cost_usd_per_year", "cost in 365.25 days", "USD/year"),
+        (
+            "cost_usd_per_million_input_tokens",
+            "cost over the prompt tokens, as if they bore all of it; null: an endpoint without tokens",
+            "USD/1M tokens",
+        ),
+        (
+            "cost_usd_per_million_output_tokens",
+            "cost over the output tokens, as if they bore all of it; null: an endpoint without tokens",
+            "USD/1M tokens",
+        ),
+        (
+            "cost_usd_per_million_tokens",
+            "cost over all tokens, prompt and output; null: an endpoint without tokens",
+            "USD/1M tokens",
+        ),
+        ("cost_usd_per_request", "cost over the requests that are served", "USD/request"),
+    )
+    return tuple(number(name, comment, unit, nullable=True) for name, comment, unit in given)
+
+
 SCENARIO = text("scenario", "name of the scenario")
 CANDIDATE = text("candidate_id", "stable id of the candidate: a hash of its own fields")

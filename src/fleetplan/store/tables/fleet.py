@@ -1,6 +1,6 @@
 """Tables of the stage `sizing` about the fleet once it is decided: faults, the day and the week, growth, money and power."""
 
-from fleetplan.store.tables.dictionary import SCENARIO, Table, flag, integer, number, text
+from fleetplan.store.tables.dictionary import SCENARIO, Table, flag, integer, money, number, text
 
 RESILIENCE = Table(
     "resilience",
@@ -97,22 +97,22 @@ COSTS = Table(
         text("option", "how it is served and paid"),
         number("gpus", "GPUs paid; mean over the period", "GPU"),
         number("reserved_gpus", "of these, reserved and paid all the time", "GPU"),
+        number("spot_gpus", "of these, on spot; mean over the period", "GPU"),
+        number("interrupted_gpus", "of the spot GPUs, mean number that are away by interruptions", "GPU"),
         number("api_share", "share of the requests that an API serves"),
-        number("cost_usd_per_hour", "cost; mean over the period", "USD/h"),
-        number("cost_usd_per_month", "cost in a twelfth of a year", "USD/month"),
-        number("cost_usd_per_year", "cost in 365.25 days", "USD/year"),
+        *money(),
         number(
-            "cost_usd_per_million_input_tokens",
-            "cost over the prompt tokens, as if they bore all of it",
-            "USD/1M tokens",
+            "cost_low_usd_per_hour",
+            "lower end of the interval of the cost over drawn prices; null: they are taken as known",
+            "USD/h",
+            nullable=True,
         ),
+        number("cost_high_usd_per_hour", "upper end of it", "USD/h", nullable=True),
         number(
-            "cost_usd_per_million_output_tokens",
-            "cost over the output tokens, as if they bore all of it",
-            "USD/1M tokens",
+            "probability_cheapest",
+            "share of the draws in which it is the cheapest of those that are not known to break a promise; null: prices are taken as known",
+            nullable=True,
         ),
-        number("cost_usd_per_million_tokens", "cost over all tokens, prompt and output", "USD/1M tokens"),
-        number("cost_usd_per_request", "cost over the requests", "USD/request"),
         number("capital_usd", "price of the GPUs, where they are bought", "USD", nullable=True),
         number(
             "break_even_requests_per_s",
@@ -133,7 +133,11 @@ COSTS = Table(
             nullable=True,
         ),
         number("carbon_g_per_million_tokens", "carbon over the same tokens", "g/1M tokens", nullable=True),
-        flag("holds", "whether a simulation of it keeps every promise; null: none was made", nullable=True),
+        flag(
+            "holds",
+            "whether every promise is kept, by a simulation (interruptions of spot in it), or by what an API states; null: not known",
+            nullable=True,
+        ),
         text("note", "what it consists of, in words"),
     ),
     ("scenario", "option"),

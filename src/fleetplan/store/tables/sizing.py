@@ -1,30 +1,7 @@
 """Tables of the stage `sizing`: the decision, with its evidence, the other plans, and what all of it assumed."""
 
-from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, number, text
+from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, integer, money, number, text
 
-MONEY = (
-    number("cost_usd_per_hour", "cost of the fleet", "USD/h", nullable=True),
-    number("cost_usd_per_month", "cost of the fleet in a twelfth of a year", "USD/month", nullable=True),
-    number("cost_usd_per_year", "cost of the fleet in 365.25 days", "USD/year", nullable=True),
-    number(
-        "cost_usd_per_million_output_tokens",
-        "cost of the fleet over the output tokens that it serves at the planned traffic",
-        "USD/1M tokens",
-        nullable=True,
-    ),
-    number(
-        "cost_usd_per_million_tokens",
-        "cost of the fleet over all tokens, prompt and output, at the planned traffic",
-        "USD/1M tokens",
-        nullable=True,
-    ),
-    number(
-        "cost_usd_per_request",
-        "cost of the fleet over the requests that it serves",
-        "USD/request",
-        nullable=True,
-    ),
-)
 LATENCIES = (
     number("ttft_p50_s", "median time to first token at this count; null: unbounded", "s", nullable=True),
     number("ttft_p99_s", "99th percentile of time to first token; null: unbounded", "s", nullable=True),
@@ -143,7 +120,7 @@ DECISIONS = Table(
             "request/s",
             nullable=True,
         ),
-        *MONEY,
+        *money(),
         text(
             "binding_limit",
             "the limit that binds, e.g. TTFT p99 of chat, KV memory, utilisation cap",
@@ -169,6 +146,23 @@ DECISIONS = Table(
         integer(
             "replicas_for_95_percent",
             "replicas that keep every promise with probability 0.95; null: beyond what was searched",
+            nullable=True,
+        ),
+        number(
+            "cost_low_usd_per_hour",
+            "lower end of the interval of the cost of what the draws need, at drawn prices; null: prices are taken as known",
+            "USD/h",
+            nullable=True,
+        ),
+        number(
+            "cost_high_usd_per_hour",
+            "upper end of it; null: known prices, or too many draws are beyond what was searched",
+            "USD/h",
+            nullable=True,
+        ),
+        number(
+            "probability_cheapest",
+            "probability that the chosen candidate stays the cheapest (at least, since others may be counted by their lower bounds); null: prices are taken as known",
             nullable=True,
         ),
         text("uncertain", "what was drawn anew for the interval, in words", nullable=True),
@@ -223,7 +217,7 @@ PLANS = Table(
             nullable=True,
         ),
         number("utilisation", "offered rate over sustainable rate at the count", nullable=True),
-        *MONEY,
+        *money(),
         *LATENCIES,
         flag(
             "on_frontier",
@@ -283,6 +277,56 @@ UNCERTAINTY = Table(
     ("scenario", "replicas"),
 )
 
+DRAWS = Table(
+    "draws",
+    "sizing",
+    "The Monte Carlo of the count: what was drawn, and the least count of the chosen candidate then",
+    (
+        SCENARIO,
+        integer("draw", "number of the draw; its traffic has a seed of its own"),
+        number("rate_factor", "factor on the rate"),
+        number("output_length_factor", "factor on output lengths"),
+        number("prompt_length_factor", "factor on prompt lengths"),
+        number("acceptance_factor", "factor on the acceptance of drafts"),
+        number("step_time_factor", "factor on step times, within the error band of the calibration"),
+        integer(
+            "replicas",
+            "least count that keeps every promise; null: none up to four times the decided one",
+            nullable=True,
+        ),
+    ),
+    ("scenario", "draw"),
+)
+
+CHOICES = Table(
+    "choices",
+    "sizing",
+    "What each candidate's fleet may cost and how probably it is the cheapest, over drawn needs and prices; empty where prices are taken as known",
+    (
+        SCENARIO,
+        CANDIDATE,
+        text(
+            "basis",
+            "where its GPUs come from: counted anew (in every draw), as decided, or lower bound (too kind to it)",
+        ),
+        number(
+            "cost_low_usd_per_hour",
+            "lower end of the interval of its cost at the level of policy.uncertainty",
+            "USD/h",
+            nullable=True,
+        ),
+        number("cost_p50_usd_per_hour", "median of its cost", "USD/h", nullable=True),
+        number(
+            "cost_high_usd_per_hour",
+            "upper end; null: too many draws are beyond what was searched",
+            "USD/h",
+            nullable=True,
+        ),
+        number("probability_cheapest", "share of the draws in which it is the cheapest"),
+    ),
+    ("scenario", "candidate_id"),
+)
+
 TABLES = (
     SCENARIOS,
     SETTINGS,
@@ -294,4 +338,6 @@ TABLES = (
     TIMESERIES,
     LEVERS,
     UNCERTAINTY,
+    DRAWS,
+    CHOICES,
 )
