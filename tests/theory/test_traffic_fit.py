@@ -69,7 +69,7 @@ def test_the_process_that_made_the_arrivals_is_found_again(seed: int) -> None:
     process, spec, errors = fit_arrivals(time)
     assert isinstance(process, Mmpp)
     assert spec["process"] == "mmpp"
-    assert min(errors, key=lambda name: errors[name].dispersion).startswith("mmpp")
+    assert min(errors, key=lambda name: errors[name].both).startswith("mmpp")
     assert max(process.rates_per_s) == pytest.approx(15, rel=0.25)
     plain, _, _ = fit_arrivals(arrivals.times_s(Poisson(5.0), 10_000.0, 1.0, np.random.SeedSequence(seed)))
     assert isinstance(plain, Poisson)
