@@ -19,6 +19,7 @@ from fleetplan.traffic.model import (
     Fixed,
     Geometric,
     Poisson,
+    Replay,
     Retries,
     SemanticCache,
     Sessions,
@@ -165,6 +166,50 @@ def test_copies_of_hashed_traffic_share_no_blocks(shared: Path) -> None:
     assert len(np.unique(two.block_hashes)) > 1.9 * len(np.unique(one.block_hashes))
 
 
+def test_a_turn_that_the_cache_answers_is_part_of_the_conversation() -> None:
+    """The turns that reach the model are those without a cache less the hits; gaps of what is left out add up."""
+    kind = {"arrivals": Poisson(0.5), "sessions": Sessions(Fixed(5), 10.0)}
+    whole = generate(Workload((_class(**kind),)), duration_s=2000, seed=3)
+    drawn = draw(Workload((_class(**kind, semantic_cache=SemanticCache(0.4)),)), duration_s=2000, seed=3)
+    some = drawn.requests
+    assert len(some) == len(whole) - drawn.tallies["semantic_cache_hits"]
+    at = {
+        (s, p): i
+        for i, (s, p) in enumerate(zip(whole.session_id.tolist(), whole.prompt_tokens.tolist(), strict=True))
+    }
+    for session in np.unique(some.session_id)[:50].tolist():
+        mine = np.flatnonzero(some.session_id == session)
+        full = np.flatnonzero(whole.session_id == session)
+        rows = [at[session, p] for p in some.prompt_tokens[mine].tolist()]
+        assert rows == sorted(rows)
+        waited = np.cumsum(np.nan_to_num(whole.gap_s[full]))
+        since = np.diff([waited[full.tolist().index(row)] for row in rows])
+        assert np.isnan(some.gap_s[mine[0]])
+        assert some.arrival_s[mine[0]] == whole.arrival_s[rows[0]]
+        np.testing.assert_allclose(some.gap_s[mine[1:]], since)
+
+
+def test_a_failed_turn_is_sent_again_before_the_next_one() -> None:
+    w = Workload(
+        (_class(arrivals=Poisson(0.5), sessions=Sessions(Fixed(4), 10.0), retries=Retries(0.3, 2.0, 2)),)
+    )
+    drawn = draw(w, duration_s=4000, seed=1)
+    r = drawn.requests
+    again = r.history_tokens >= 0
+    assert again.sum() == drawn.tallies["retries"]
+    assert again.mean() == pytest.approx(0.39 / 1.39, abs=4 * np.sqrt(0.28 * 0.72 / len(r)))
+    assert r.gap_s[again].mean() == pytest.approx(2.0, abs=4 * 2.0 / np.sqrt(again.sum()))
+    for session in np.unique(r.session_id)[:50].tolist():
+        mine = np.flatnonzero(r.session_id == session)
+        prompts, repeats = r.prompt_tokens[mine], again[mine]
+        assert np.isnan(r.gap_s[mine[0]])
+        assert not repeats[0]
+        # a repetition is the turn before it, alike; what follows has grown
+        assert (prompts[1:][repeats[1:]] == prompts[:-1][repeats[1:]]).all()
+        assert (prompts[1:][~repeats[1:]] > prompts[:-1][~repeats[1:]]).all()
+        assert (r.history_tokens[mine][repeats] == prompts[repeats] - 1).all()
+
+
 def test_sessions_grow_by_whole_turns_and_end_at_the_context() -> None:
     w = Workload((_class(arrivals=Poisson(5.0), sessions=Sessions(Fixed(6), 10.0, 1.0, 700)),))
     d = draw(w, duration_s=300, seed=2)
@@ -241,7 +286,21 @@ def test_classes_with_common_arrivals_take_their_shares() -> None:
         (Workload((_class(prompt_tokens=None),)), "has no lengths"),
         (Workload((_class(correlation=1.0),)), "correlation"),
         (Workload((_class(arrivals=Poisson(0.0)),)), "rate must be > 0"),
-        (Workload((_class(sessions=Sessions(Fixed(2), 1.0), retries=Retries(0.1, 1.0)),)), "do not go with"),
+        (
+            Workload((_class(arrivals=ClosedLoop(3, 1.0), sessions=Sessions(Fixed(2), 1.0)),)),
+            "users are its sessions already",
+        ),
+        (
+            Workload(
+                (
+                    _class(
+                        arrivals=Replay(np.array([0.0, 1.0]), np.array([5, 5]), np.array([5, 5]), 2.0),
+                        sessions=Sessions(Fixed(2), 1.0),
+                    ),
+                )
+            ),
+            "whose rows are its turns already",
+        ),
     ],
 )
 def test_a_workload_that_cannot_be_is_refused(workload: Workload, said: str) -> None:

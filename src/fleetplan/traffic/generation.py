@@ -144,11 +144,11 @@ def check(workload: Workload) -> None:
             )
         if not -1 < c.correlation < 1:
             faults.append(f"{where}: correlation must be within (-1, 1) (got {c.correlation})")
-        if c.sessions is not None and (
-            c.semantic_cache or c.retries or isinstance(own, (Replay, ClosedLoop))
-        ):
+        if c.sessions is not None and isinstance(own, (Replay, ClosedLoop)):
             faults.append(
-                f"{where}: sessions do not go with a semantic cache, retries, a replay or a closed loop"
+                f"{where}: sessions do not go with a replay (got both), whose rows are its turns already; take one of them"
+                if isinstance(own, Replay)
+                else f"{where}: sessions do not go with a closed loop (got both), whose users are its sessions already; take one of them"
             )
         try:
             arrivals.check(own)
@@ -261,8 +261,8 @@ def _class(
         hits = streams.rng("cache").random((n, 2))
         hit = hits[:, 0] < c.semantic_cache.hit_share
         stale = hit & (hits[:, 1] < c.semantic_cache.stale_share)
-        structure.count(tallies, "semantic_cache_hits", hit & ~stale)
-        structure.count(tallies, "semantic_cache_stale", stale)
+        structure.count(tallies, "semantic_cache_hits", keep & hit & ~stale)
+        structure.count(tallies, "semantic_cache_stale", keep & stale)
         keep &= ~hit | stale
     if context is not None:
         structure.clip(got, context, tallies)
@@ -278,8 +278,13 @@ def _class(
     if c.adapters:
         cdf = lengths.zipf_cdf(c.adapters_zipf, c.adapters)
         got["adapter_id"] = np.searchsorted(cdf[:-1], streams.rng("adapters").random(n), side="right")
+    if c.sessions is not None:
+        structure.bridge(got, keep)
     got = structure.kept(got, keep)
-    return structure.retried(c, got, horizon, streams, tallies) if c.retries is not None else got
+    if c.retries is None:
+        return got
+    again = structure.retried if c.sessions is None else structure.retried_turns
+    return again(c, got, horizon, streams, tallies)
 
 
 def _lengths(c: Class, n: int, streams: Streams, tallies: dict[str, int]) -> tuple[Ints, Ints]:

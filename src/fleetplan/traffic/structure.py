@@ -58,6 +58,23 @@ def grow(
     return fits & (got["arrival_s"] < horizon)
 
 
+def bridge(got: dict[str, Any], keep: NDArray[np.bool_]) -> None:
+    """Let the turns to keep follow each other: a turn that the cache answers takes no time, so its gap adds to the next one's.
+
+    Where the first turns of a session are answered so, the first that is not arrives at its own time. What the cache answered is
+    part of the conversation all the same, and the turn before still begins the prompt.
+    """
+    rows = np.flatnonzero(keep)
+    gap, session = got["gap_s"], got["session_id"]
+    waited = np.cumsum(np.nan_to_num(gap))
+    follows = np.zeros(len(rows), dtype=bool)
+    follows[1:] = session[rows[1:]] == session[rows[:-1]]
+    since = np.diff(waited[rows], prepend=0.0)
+    straight = np.diff(rows, prepend=-2) == 1
+    got["gap_s"] = gap.copy()
+    got["gap_s"][rows] = np.where(follows, np.where(straight, gap[rows], since), np.nan)
+
+
 def prefixes(c: Class, got: dict[str, Any], streams: Streams) -> dict[str, Ints]:
     n = len(got["arrival_s"])
     none = {"prefix_id": np.full(n, -1), "prefix_tokens": np.zeros(n, dtype=np.int64)}
@@ -106,6 +123,32 @@ def retried(
         every.append(last)
     joined: dict[str, Any] = {name: got[name] for name in got if not np.ndim(got[name])}
     return joined | {name: np.concatenate([e[name] for e in every]) for name in got if np.ndim(got[name])}
+
+
+def retried_turns(
+    c: Class, got: dict[str, Any], horizon: float, streams: Streams, tallies: dict[str, int]
+) -> dict[str, Any]:
+    """The turns with their repetitions: each is sent again, alike, an exponential delay after its end, and the session waits for it.
+
+    A repetition begins with the whole prompt that failed; what that answered is thrown away.
+    """
+    assert c.retries is not None
+    rng = streams.rng("retries")
+    n = len(got["arrival_s"])
+    fails = np.cumprod(rng.random((n, c.retries.most)) < c.retries.chance, axis=1)
+    rows = np.repeat(np.arange(n), 1 + fails.sum(axis=1))
+    again = np.zeros(len(rows), dtype=bool)
+    again[1:] = rows[1:] == rows[:-1]
+    new = {name: value[rows] if np.ndim(value) else value for name, value in got.items()}
+    new["gap_s"] = np.where(again, rng.exponential(c.retries.delay_s, len(rows)), new["gap_s"])
+    history = got.get("history_tokens", np.full(n, -1))[rows]
+    new["history_tokens"] = np.where(again, np.maximum(new["prompt_tokens"] - 1, 0), history)
+    waited = np.cumsum(np.nan_to_num(new["gap_s"]))
+    start = np.maximum.accumulate(np.where(np.isnan(new["gap_s"]), np.arange(len(rows)), 0))
+    new["arrival_s"] = new["arrival_s"][start] + waited - waited[start]
+    keep = new["arrival_s"] < horizon
+    count(tallies, "retries", again & keep)
+    return kept(new, keep)
 
 
 def kept(got: dict[str, Any], keep: NDArray[np.bool_]) -> dict[str, Any]:
