@@ -330,7 +330,7 @@ _OF_TOKENS = (limits, goodput, speculation)
 # Tables that the other sections show.
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
-    "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals",
+    "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals", "dispersions", "hours",
     "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs", "choices",
     "draws",
 )  # fmt: skip

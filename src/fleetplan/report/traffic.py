@@ -60,7 +60,12 @@ def traffic(store: Store, scenario: str) -> Section:
         "traffic",
         title,
         "What the plan was made for: rate, burstiness and lengths as simulated.",
-        [*_rates(store, scenario), _transposed(rows, scenario)],
+        [
+            *_rates(store, scenario),
+            *_scales(store, scenario),
+            *_hours(store, scenario),
+            _transposed(rows, scenario),
+        ],
     )
 
 
@@ -76,6 +81,49 @@ def _rates(store: Store, scenario: str) -> list[Block]:
         f"at {units.seconds(most['time_s'])} (class {most['class']})."
     )
     return [Figure("arrivals", "Arrivals over time", chart, words)]
+
+
+def _scales(store: Store, scenario: str) -> list[Block]:
+    """Dispersion over scales, by class."""
+    rows = (
+        store.table("dispersions", scenario, order="class, scale_s")
+        if store.has("dispersions", "scale_s")
+        else []
+    )
+    if len({row["scale_s"] for row in rows}) < 2:
+        return []
+    points = [{"x": row["scale_s"], "y": row["dispersion"], "series": _said(row["class"])} for row in rows]
+    chart = charts.lines(
+        points, "width of the bins (s)", "variance over mean of the counts", "class", log_x=True,
+        ticks=sorted({row["scale_s"] for row in rows}), level=(1.0, "Poisson"),
+    )  # fmt: skip
+    every = [row for row in rows if row["class"] == "*"]
+    words = "Index of dispersion of all arrivals: " + ", ".join(
+        f"{row['dispersion']:.3g} at {units.seconds(row['scale_s'])}" for row in every
+    )
+    return [Figure("dispersion", "Burstiness over scales", chart, f"{words}; 1 is Poisson.", wide=False)]
+
+
+def _hours(store: Store, scenario: str) -> list[Block]:
+    """The profile of the day, by class."""
+    rows = store.table("hours", scenario, order="class, hour_h") if store.has("hours", "hour_h") else []
+    if not rows:
+        return []
+    points = [
+        {"x": row["hour_h"], "y": row["mean_requests_per_s"], "series": _said(row["class"])} for row in rows
+    ]
+    chart = charts.lines(points, "hour of the day", "requests per second", "class", whole_x=True)
+    every = [row for row in rows if row["class"] == "*"]
+    most, least = (pick(every, key=lambda row: row["mean_requests_per_s"]) for pick in (max, min))
+    words = (
+        f"All requests by hour: most, {most['mean_requests_per_s']:.3g} a second, in hour {most['hour_h']}; "
+        f"least, {least['mean_requests_per_s']:.3g}, in hour {least['hour_h']}."
+    )
+    return [Figure("hours", "The hours of the day", chart, words, wide=False)]
+
+
+def _said(name: str) -> str:
+    return "all" if name == "*" else name
 
 
 def assumptions(store: Store, scenario: str) -> Section:

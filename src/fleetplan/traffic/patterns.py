@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.traffic.facts import counts_per_bin
+from fleetplan.traffic.requests import Requests
 from fleetplan.traffic.traces.trace import Trace
 
 Floats = NDArray[np.float64]
@@ -65,6 +66,42 @@ def prefix_hit_share(offsets: Ints, hashes: Ints, cache_blocks: int | None = Non
             while len(held) > cache_blocks:
                 held.popitem(last=False)
     return hits / len(hashes)
+
+
+def cached_share(requests: Requests, cache_tokens: int | None = None) -> float | None:
+    """Share of all prompt tokens that are beginnings already in the cache: of any size, or of `cache_tokens`. None without any such beginning.
+
+    With hashed blocks it is `prefix_hit_share` of them. Else the cache holds whole texts, each shared prefix one and each session's last
+    turn another, and what each request adds besides; the least recently used is dropped first, as a whole.
+    """
+    if len(requests.block_hashes):
+        blocks = None if cache_tokens is None else cache_tokens // max(requests.hash_block_tokens, 1)
+        return prefix_hit_share(requests.block_offsets, requests.block_hashes, blocks)
+    if (requests.prefix_id < 0).all() and ((requests.session_id < 0) | (requests.history_tokens == 0)).all():
+        return None
+    held: OrderedDict[tuple[str, int], int] = OrderedDict()
+    hits = total = 0
+    columns = (requests.prompt_tokens, requests.output_tokens, requests.prefix_id, requests.prefix_tokens, requests.session_id, requests.history_tokens)  # fmt: skip
+    for row, (prompt, output, prefix, shared, session, history) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        at = ("prefix", prefix)
+        begun = min(shared, prompt) if prefix >= 0 and at in held else 0
+        turn = ("turn", session) if session >= 0 and history != 0 else ("request", row)
+        before = held.get(turn, 0)
+        hits += max(begun, min(before if history < 0 else history, prompt) if before else 0)
+        if prefix >= 0:
+            held[at] = shared
+            held.move_to_end(at)
+        own = prompt + output - (shared if prefix >= 0 else 0)
+        if cache_tokens is not None or turn[0] == "turn":
+            held[turn] = max(own, 1)
+            held.move_to_end(turn)
+        if cache_tokens is not None:
+            total += own - (before if turn[0] == "turn" else 0) + (shared if prefix >= 0 and not begun else 0)
+            while total > cache_tokens and held:
+                total -= held.popitem(last=False)[1]
+    return hits / float(requests.prompt_tokens.sum())
 
 
 def hour_profile(trace: Trace) -> list[float] | None:

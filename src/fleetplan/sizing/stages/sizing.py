@@ -20,7 +20,8 @@ from fleetplan.sizing.settle import settle
 from fleetplan.sizing.stages import money
 from fleetplan.sizing.stages.fleet import fleet_rows
 from fleetplan.sizing.stages.money import fleet_money
-from fleetplan.sizing.stages.over_time import arrivals, timeseries, workloads
+from fleetplan.sizing.stages.over_time import timeseries
+from fleetplan.sizing.stages.traffic import traffic_rows
 from fleetplan.sizing.uncertainty import Interval, interval, sources
 from fleetplan.sizing.verdict import Limit, Outcome, Verdict
 from fleetplan.spec.scenario import Asked, Scenario
@@ -40,8 +41,7 @@ def rows(subject: Plan, saturation: Callable[[str], float]) -> dict[str, list[Ro
     return {
         "scenarios": [_scenario(decision)],
         "settings": list(_settings(subject)),
-        "workloads": list(workloads(subject)),
-        "arrivals": list(arrivals(subject)),
+        **traffic_rows(decision),
         "decisions": [_decision(decision, found, chances)],
         "evidence": list(_evidence(decision)),
         "plans": _plans(decision),

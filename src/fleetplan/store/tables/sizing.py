@@ -47,15 +47,25 @@ WORKLOADS = Table(
         number("mean_requests_per_s", "mean rate of requests", "request/s"),
         number("peak_minute_requests_per_s", "rate of the fullest minute", "request/s"),
         number("peak_second_requests_per_s", "requests of the fullest second", "request/s"),
-        number("dispersion_1s", "variance over mean of the counts in seconds; 1: Poisson", nullable=True),
-        number("dispersion_10s", "the same in bins of 10 s", nullable=True),
-        number("dispersion_60s", "the same in minutes", nullable=True),
+        number("peak_minute_over_mean", "that rate over the mean rate"),
+        number("peak_second_over_mean", "requests of the fullest second over the mean rate"),
+        number("interarrival_cv", "coefficient of variation of the gaps between arrivals", nullable=True),
         number(
             "prefix_hit_share",
-            "share of the prompts' hashed blocks that an infinite cache holds already; null: no hashes are known",
+            "share of the prompts' tokens (of hashed ones, blocks) that a cache without end holds already; null: no prompt has a known beginning",
             nullable=True,
         ),
-        number("interarrival_cv", "coefficient of variation of the gaps between arrivals", nullable=True),
+        number(
+            "prefix_hit_share_cached",
+            "the same with a cache of cache_tokens, least recently used dropped first, before all of this traffic",
+            nullable=True,
+        ),
+        integer(
+            "cache_tokens",
+            "KV pool of one engine of the chosen candidate; null: none was chosen",
+            "token",
+            nullable=True,
+        ),
         number("prompt_mean_tokens", "mean prompt length; null: no LLM", "token", nullable=True),
         number("prompt_p50_tokens", "median prompt length; null: no LLM", "token", nullable=True),
         number("prompt_p95_tokens", "95th percentile of prompt length; null: no LLM", "token", nullable=True),
@@ -67,6 +77,11 @@ WORKLOADS = Table(
         number(
             "length_correlation",
             "Pearson correlation of prompt and output length; null: one never changes",
+            nullable=True,
+        ),
+        number(
+            "length_rank_correlation",
+            "Spearman rank correlation of prompt and output length; null as above",
             nullable=True,
         ),
         integer("simulated_requests", "requests of one replication", "request"),
@@ -86,6 +101,32 @@ ARRIVALS = Table(
         number("mean_requests_per_s", "rate in the interval", "request/s"),
     ),
     ("scenario", "class", "time_s"),
+)
+
+DISPERSIONS = Table(
+    "dispersions",
+    "sizing",
+    "How bursty the arrivals are over scales: variance over mean of the counts in bins; 1 at all scales is Poisson",
+    (
+        SCENARIO,
+        text("class", "class of requests; * for all"),
+        number("scale_s", "width of the bins", "s"),
+        number("dispersion", "variance over mean of the counts in them"),
+    ),
+    ("scenario", "class", "scale_s"),
+)
+
+HOURS = Table(
+    "hours",
+    "sizing",
+    "Requests per second by hour of the day, where the traffic lasts a day or more",
+    (
+        SCENARIO,
+        text("class", "class of requests; * for all"),
+        integer("hour_h", "hour of the day, 0 to 23, from where its profile or recording begins", "h"),
+        number("mean_requests_per_s", "mean rate in the hour", "request/s"),
+    ),
+    ("scenario", "class", "hour_h"),
 )
 
 DECISIONS = Table(
@@ -332,6 +373,8 @@ TABLES = (
     SETTINGS,
     WORKLOADS,
     ARRIVALS,
+    DISPERSIONS,
+    HOURS,
     DECISIONS,
     EVIDENCE,
     PLANS,
