@@ -207,6 +207,9 @@ def test_a_run_that_is_cut_off(requests: Requests, prefill: Pool, decode: Pool, 
 def test_a_pool_alone_is_a_plain_fleet(requests: Requests, prefill: Pool, decode: Pool) -> None:
     """Answers of one token never leave prefill, and where every prompt bypasses it decode is a fleet of its own."""
     roomy = Pool(COSTS["affine"], EngineConfig("continuous"))
+    # What never fits is refused before it is routed, and leaves round robin as it was: here all fit.
+    config = decode.config
+    decode = replace(decode, config=replace(config, kv_blocks=None if config.kv_blocks is None else 400))
     short = replace(requests, output_tokens=np.ones(len(requests), dtype=np.int64))
     for pool, alone, run in (
         (prefill, short, simulate_pools(short, prefill, roomy, seed=3)),

@@ -11,6 +11,11 @@ from fleetplan.sizing.verdict import Verdict
 def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_bound: int) -> tuple[str, str]:
     """(limit, sentence): what makes N the least count, read off the failure at N − 1."""
     if below is None:
+        split = built.candidate.split
+        if split is not None:
+            return "one replica", (
+                f"once {split.ratio} is the least there is of this ratio; smaller fleets are other ratios, in the table plans"
+            )
         return "one replica", "one replica is the least there is; nothing binds"
     failures = below.failures
     first = failures[0] if failures else "none"
@@ -27,14 +32,51 @@ def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_boun
 
 
 def resource_bound(built: Machine) -> str:
-    """Which resource a saturated engine runs out of: KV memory where it caps the batch below max_num_seqs, else compute or bandwidth."""
+    """Which resource a saturated engine runs out of: KV memory where it caps the batch below max_num_seqs, else compute or bandwidth.
+
+    Of two pools: the one with more to do for a mean request, and, where it is decode, its resource.
+    """
+    if built.prefill is not None and _prefill_share(built, built.prefill) > 0.5:
+        return "prefill pool"
+    if built.prefill is not None:
+        return f"decode pool: {_resource(built)}"
+    return _resource(built)
+
+
+def _prefill_share(built: Machine, prefill: Machine) -> float:
+    """Of the replica-seconds that a mean request takes in both pools, those at prefill: full chunks there, full batches at decode."""
+    split = built.candidate.split
+    assert split is not None
+    assert prefill.memory is not None
+    assert prefill.step is not None
+    assert prefill.config is not None
+    assert built.memory is not None
+    assert built.step is not None
+    prompt, whole = prefill.memory.mean_tokens or 1, built.memory.mean_tokens or 1
+    chunk = prefill.config.max_num_batched_tokens
+    batch = _batch(built)
+    context = batch * whole
+    before = float(prefill.step.step_s(chunk, 1, 0, chunk, chunk * (chunk + 1) / 2)) / chunk * prompt
+    after = float(built.step.step_s(batch, batch, batch, context, context)) / batch * max(whole - prompt, 0)
+    before, after = before / split.prefill_replicas, after / split.decode_replicas
+    return before / (before + after)
+
+
+def _batch(built: Machine) -> int:
+    """Sequences of a full batch: as many as memory holds, up to the cap."""
+    assert built.config is not None
+    assert built.memory is not None
+    held = built.memory.sequences_at_mean or 1
+    return min(built.config.max_num_seqs, max(held // built.engines_per_replica, 1))
+
+
+def _resource(built: Machine) -> str:
     assert built.step is not None
     assert built.config is not None
     if built.memory is None:
         return "servers"
     roof, config = built.roof or built.step, built.config
-    held = built.memory.sequences_at_mean or 1
-    batch = min(config.max_num_seqs, max(held // built.engines_per_replica, 1))
+    batch = _batch(built)
     read = batch * (built.memory.mean_tokens or 1)
     n = np.array([batch])
     compute = float(roof.at(roof.compute_s, roof.compute_slope_s, n)[0]) + roof.pair_s * read

@@ -103,8 +103,16 @@ def never(limits: tuple[Limit, ...], draws: Iterable[tuple[Requests, Lone]], lea
     return why
 
 
-def least_work_s(requests: Requests, step: StepTime, most_tokens: int, tokens_a_step: int = 1) -> float:
+def least_work_s(
+    requests: Requests,
+    step: StepTime,
+    most_tokens: int,
+    tokens_a_step: int = 1,
+    prefills: NDArray[np.bool_] | None = None,
+) -> float:
     """Mean time [s] of an engine that one request takes at the very least, however it is batched; steps hold at most `most_tokens`.
+
+    `prefills` says of which requests it computes the prompt too (None: of all); of the others it only decodes what follows token 1.
 
     Over a run Σdt ≥ Σ(O + C + c·X) and Σdt ≥ Σ(O + M + m·R), each with its σ and δ; a step of n tokens costs at least n times the
     least cost of a token. Where a decode step gives up to `tokens_a_step` tokens, a request takes so many fewer of them and reads its
@@ -116,15 +124,15 @@ def least_work_s(requests: Requests, step: StepTime, most_tokens: int, tokens_a_
     compute = float(((overhead + step.at(step.compute_s, step.compute_slope_s, n)) / n).min())
     memory = float(((overhead + step.at(step.memory_s, step.memory_slope_s, n)) / n).min())
     prompt = requests.prompt_tokens.astype(np.float64)
-    output = requests.output_tokens.astype(np.float64)
-    gaps = output - 1
-    tokens = prompt + gaps
-    pairs = tokens * (tokens + 1) / 2
+    gaps = requests.output_tokens.astype(np.float64) - 1
+    here = np.ones(len(requests), dtype=bool) if prefills is None else prefills
+    tokens = prompt * here + gaps
+    pairs = prompt * (prompt + 1) / 2 * here + gaps * prompt + gaps * (gaps + 1) / 2
     least = gaps / tokens_a_step
-    read = prompt + least * prompt + gaps * (gaps + 1) / 2 / tokens_a_step
-    steps = step.sequence_s * (1 + least) + step.decode_s * (least if step.decode_s > 0 else gaps)
+    read = prompt * here + least * prompt + gaps * (gaps + 1) / 2 / tokens_a_step
+    steps = step.sequence_s * (here + least) + step.decode_s * (least if step.decode_s > 0 else gaps)
     by_compute = tokens * compute + steps + step.pair_s * pairs
-    by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * (1 + least)
+    by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * (here + least)
     return float(max(by_compute.mean(), by_memory.mean(), 0.0))
 
 

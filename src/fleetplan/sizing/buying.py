@@ -44,8 +44,46 @@ class Packing:
         return self.unit_gpus if self.replicas_per_unit else self.gpus(1)
 
 
-def packing(policy: Policy, candidate: Candidate) -> Packing:
-    """A replica lies within one unit where it fits; a larger one fills whole units, its tensor-parallel groups unbroken."""
+@dataclass(frozen=True)
+class Packings:
+    """How the prefill and the decode replicas of a ratio lie in what is bought: each pool in units of its own."""
+
+    parts: tuple[tuple[Packing, int], ...]
+    """(packing of one replica, how many of them)."""
+    unit_gpus: int
+    gpus_per_replica: int
+    replicas_per_unit: int = 0
+
+    def gpus(self, replicas: int) -> int:
+        """GPUs to buy for so many times the ratio."""
+        return sum(packed.gpus(replicas * count) for packed, count in self.parts)
+
+    @property
+    def units_per_replica(self) -> int:
+        """Units that one ratio touches where units are bought."""
+        return sum(count * packed.units_per_replica for packed, count in self.parts)
+
+    @property
+    def block_gpus(self) -> int:
+        """GPUs that lie together."""
+        return max(packed.block_gpus for packed, _ in self.parts)
+
+
+def packing(policy: Policy, candidate: Candidate) -> Packing | Packings:
+    """A replica lies within one unit where it fits; a larger one fills whole units, its tensor-parallel groups unbroken.
+
+    Two pools are packed each by itself.
+    """
+    if candidate.split is not None:
+        return Packings(
+            tuple((_packing(policy, part), count) for part, count in candidate.parts),
+            unit_gpus(policy, candidate.gpu),
+            candidate.gpus_per_replica,
+        )
+    return _packing(policy, candidate)
+
+
+def _packing(policy: Policy, candidate: Candidate) -> Packing:
     unit, size = unit_gpus(policy, candidate.gpu), candidate.gpus_per_replica
     if unit == 1:
         return Packing(size, 1, 0, size)
@@ -73,8 +111,52 @@ def usd_per_gpu_hour(policy: Policy, gpu: str, sheet: PriceList) -> float | None
     return None if price is None else price.median
 
 
+def usd_per_gpu_of(policy: Policy, candidate: Candidate, sheet: PriceList) -> float | None:
+    """Price of one GPU of the candidate [USD/h]; of pools on two kinds, their mean by the GPUs of the ratio."""
+    total = 0.0
+    for part, count in candidate.parts:
+        usd = usd_per_gpu_hour(policy, part.gpu, sheet)
+        if usd is None:
+            return None
+        if not candidate.mixed:
+            return usd
+        total += usd * count * part.gpus_per_replica
+    return total / candidate.gpus_per_replica
+
+
 def refused(policy: Policy, candidate: Candidate) -> str | None:
-    """Why the candidate cannot be built of what is bought; None: it can.
+    """Why the candidate cannot be built of what is bought, or its fleet not be planned as the policy asks; None: it can."""
+    if candidate.split is not None:
+        own = _unplanned(policy, candidate)
+        parts = (_refused(policy, part) for part, _ in candidate.parts)
+        return own or next((why for why in parts if why is not None), None)
+    return _refused(policy, candidate)
+
+
+def _unplanned(policy: Policy, candidate: Candidate) -> str | None:
+    """What of the policy is not planned for two pools."""
+    if policy.outages is not None or policy.autoscaling is not None:
+        key = "outages" if policy.outages is not None else "autoscaling"
+        return f"policy.{key} is not simulated for prefill and decode pools; drop it, or plan one pool"
+    if not candidate.mixed:
+        return None
+    asked = {
+        "stock": bool(policy.stock),
+        "buy_unit or instances": any(unit_gpus(policy, part.gpu) != 1 for part, _ in candidate.parts),
+        "power": policy.power is not None,
+        "ownership": policy.ownership is not None,
+        "commitments": policy.commitments is not None,
+    }
+    for key, given in asked.items():
+        if given:
+            return (
+                f"policy.{key} is not planned for pools on two kinds of GPU; drop it, or run both on one kind"
+            )
+    return None
+
+
+def _refused(policy: Policy, candidate: Candidate) -> str | None:
+    """Why one pool's replica cannot be built of what is bought.
 
     A tensor-parallel group stays within one node: the unit that is bought, else the node of the catalogue; where a rack is one NVLink
     domain, within the rack.
@@ -111,7 +193,9 @@ def spares(policy: Policy, candidate: Candidate, replicas: int) -> int:
 
 
 @functools.cache
-def _spares(packed: Packing, node_gpus: int, replicas: int, availability: float, target: float) -> int:
+def _spares(
+    packed: Packing | Packings, node_gpus: int, replicas: int, availability: float, target: float
+) -> int:
     if packed.replicas_per_unit:
         nodes = -(-replicas // packed.replicas_per_unit)
         more = spares_for_availability(nodes, availability, target)

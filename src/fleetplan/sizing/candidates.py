@@ -5,12 +5,35 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from fleetplan import catalog
 from fleetplan.spec.candidates import Speculation
+from fleetplan.spec.disaggregation import Disaggregation, PoolSide
 from fleetplan.spec.scenario import Scenario
+
+DEFAULT_BUDGET_TOKENS = 8192
+"""max_num_batched_tokens of a pool whose scheduler needs one and is given none."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Prefill apart: its pool, how many of its replicas go with how many that decode, and the link between them."""
+
+    prefill: Candidate
+    """One replica of the prefill pool."""
+    prefill_replicas: int
+    decode_replicas: int
+    link_bytes_per_s: float
+    link_latency_s: float
+    bypass_tokens: int
+    first_token: str
+
+    @property
+    def ratio(self) -> str:
+        """Prefill to decode replicas, as the spec writes it."""
+        return f"{self.prefill_replicas}:{self.decode_replicas}"
 
 
 @dataclass(frozen=True)
@@ -35,16 +58,27 @@ class Candidate:
     max_queued_tokens: int | None
     speculation: str
     """Canonical JSON of the speculation, or none."""
+    split: Split | None = field(default=None, kw_only=True)
+    """Where prefill is a pool of its own: the other fields are then those of one decode replica, and what is counted as a replica is
+    the prefill and decode replicas of the ratio together."""
 
     @property
     def candidate_id(self) -> str:
         """Twelve hex digits of the hash of its own fields; the same in every scenario, order and version of a spec."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = asdict(self)
+        if self.split is None:
+            del fields["split"]
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def gpus_per_replica(self) -> int:
-        """GPUs of one replica: t · p · d; expert parallelism spreads over the same GPUs."""
+        """GPUs of one replica: t · p · d; expert parallelism spreads over the same GPUs. Of two pools, the GPUs of their ratio."""
+        return sum(part.gpus_per_engine_group * count for part, count in self.parts)
+
+    @property
+    def gpus_per_engine_group(self) -> int:
+        """GPUs of one replica of the candidate's own pool."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
@@ -53,8 +87,59 @@ class Candidate:
         return self.data_parallel
 
     @property
+    def parts(self) -> tuple[tuple[Candidate, int], ...]:
+        """What one replica is made of: itself; of two pools, the prefill and the decode replicas of the ratio."""
+        if self.split is None:
+            return ((self, 1),)
+        return ((self.split.prefill, self.split.prefill_replicas), (self.decode, self.split.decode_replicas))
+
+    @property
+    def decode(self) -> Candidate:
+        """One replica of the decode pool; where prefill is not apart, the candidate."""
+        return self if self.split is None else replace(self, split=None)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its pools run on different kinds of GPU."""
+        return self.split is not None and self.split.prefill.gpu != self.gpu
+
+    def everywhere(self, **fields: Any) -> Candidate:
+        """The candidate with these fields changed, in both of its pools where it has two; a pool without a token budget gets none."""
+        own = dict(fields)
+        if self.max_num_batched_tokens is None:
+            own.pop("max_num_batched_tokens", None)
+        apart = self.split
+        if apart is not None:
+            own["split"] = replace(apart, prefill=apart.prefill.everywhere(**fields))
+        return replace(self, **own)
+
+    @property
     def label(self) -> str:
         """In words, short, as reports show it."""
+        words = [
+            self._hardware,
+            f"{self.weights} weights",
+            f"{self.kv_cache} KV",
+            self._scheduling,
+            self.engine,
+        ]
+        if self.split is not None:
+            before = self.split.prefill
+            words[0] = (
+                f"{self.split.prefill_replicas} prefill ({before._hardware}) + {self.split.decode_replicas} decode ({self._hardware})"
+            )
+            if before._scheduling != self._scheduling:
+                words[3] = f"{before._scheduling} then {self._scheduling}"
+            words.append(f"link {self.split.link_bytes_per_s / 1e9:g} GB/s")
+            if self.split.bypass_tokens:
+                words.append(f"bypass to {self.split.bypass_tokens}")
+        if self.speculation != "none":
+            drafts = json.loads(self.speculation)
+            words.append(f"{drafts['draft']} × {drafts['tokens']}")
+        return ", ".join(words)
+
+    @property
+    def _hardware(self) -> str:
         degrees = [f"TP {self.tensor_parallel}"]
         for short, degree in (
             ("PP", self.pipeline_parallel),
@@ -63,19 +148,12 @@ class Candidate:
         ):
             if degree > 1:
                 degrees.append(f"{short} {degree}")
+        return f"{catalog.gpu(self.gpu).title}, {' '.join(degrees)}"
+
+    @property
+    def _scheduling(self) -> str:
         budget = f" {self.max_num_batched_tokens}" if self.max_num_batched_tokens else ""
-        words = [
-            catalog.gpu(self.gpu).title,
-            " ".join(degrees),
-            f"{self.weights} weights",
-            f"{self.kv_cache} KV",
-            f"{self.scheduler}{budget}/{self.max_num_seqs}",
-            self.engine,
-        ]
-        if self.speculation != "none":
-            drafts = json.loads(self.speculation)
-            words.append(f"{drafts['draft']} × {drafts['tokens']}")
-        return ", ".join(words)
+        return f"{self.scheduler}{budget}/{self.max_num_seqs}"
 
     @property
     def drafts(self) -> Speculation | None:
@@ -128,4 +206,53 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             grid.engine,
         )
     )
-    return tuple(dict.fromkeys(made))
+    return tuple(
+        dict.fromkeys(
+            apart
+            for candidate in made
+            for choice in grid.disaggregated
+            for apart in _apart(candidate, choice)
+        )
+    )
+
+
+def split(
+    candidate: Candidate, choice: Disaggregation, prefill_replicas: int, decode_replicas: int
+) -> Candidate:
+    """The candidate with prefill in a pool of its own; what the pools do not say is as the candidate has it.
+
+    Queue limits stay at prefill, where requests arrive, and drafts at decode.
+    """
+    before = replace(_pool(candidate, choice.prefill), speculation="none", split=None)
+    after = replace(_pool(candidate, choice.decode), max_queued_requests=None, max_queued_tokens=None)
+    return replace(
+        after,
+        split=Split(
+            before,
+            prefill_replicas,
+            decode_replicas,
+            choice.link_bytes_per_s,
+            choice.link_latency_s,
+            choice.bypass_tokens,
+            choice.first_token,
+        ),
+    )
+
+
+def _apart(candidate: Candidate, choice: str | Disaggregation) -> tuple[Candidate, ...]:
+    if isinstance(choice, str):
+        return (candidate,)
+    return tuple(split(candidate, choice, p, d) for p, d in choice.ratios)
+
+
+def _pool(candidate: Candidate, side: PoolSide) -> Candidate:
+    own = side.model_dump(exclude_none=True, exclude={"policy", "gpu"})
+    made = replace(
+        candidate,
+        gpu=candidate.gpu if side.gpu is None else catalog.gpu(side.gpu).name,
+        scheduler=side.policy or candidate.scheduler,
+        **own,
+    )
+    if made.scheduler in ("static", "continuous"):
+        return replace(made, max_num_batched_tokens=None)
+    return replace(made, max_num_batched_tokens=made.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS)

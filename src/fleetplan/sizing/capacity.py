@@ -138,6 +138,8 @@ def _held(
 ) -> Held:
     policy, each = subject.scenario.policy, built.candidate.gpus_per_replica
     why = built.reason or buying.refused(policy, built.candidate)
+    if why is None and built.candidate.mixed:
+        why = "its pools run on two kinds of GPU, of which only one is given"
     if why is not None:
         return Held(built, gpus, 0, f"cannot run: {why}")
     replicas = buying.most_replicas(policy, built.candidate, gpus)
@@ -275,8 +277,6 @@ def _tightest(today: Verdict) -> list[Tightest]:
 
 def _longest_prompt(built: Machine, traffic: Offered, mix: Requests, longest: int | None) -> int | None:
     """By halving: a lone prompt's TTFT never falls with its length."""
-    assert built.step is not None
-    assert built.config is not None
     answer = max(int(mix.output_tokens.mean()), 1)
     limits = [bound for limit in traffic.limits for bound in limit.bounds if bound[0] == "ttft"]
 

@@ -11,10 +11,11 @@ import numpy as np
 from fleetplan import catalog, prices
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.sizing import bounds, buying, endpoint
+from fleetplan.sizing.apart import build
 from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
-from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
 from fleetplan.sizing.search import Found, least_count
 from fleetplan.sizing.verdict import Looks, Verdict, judge
@@ -87,10 +88,8 @@ def plan(scenario: Asked) -> Plan:
     assert isinstance(scenario, Scenario)
     model = catalog.model(scenario.model_reference)
     traffic = offered(scenario, model.architecture.max_context_tokens)
-    mix = traffic.requests()
-    lengths = mix.prompt_tokens + mix.output_tokens
     machines = {
-        candidate.candidate_id: machine(candidate, scenario, model, int(lengths.max()), int(lengths.mean()))
+        candidate.candidate_id: build(candidate, scenario, model, traffic.requests())
         for candidate in expand(scenario)
     }
     return Plan(scenario, model, traffic, machines)
@@ -111,9 +110,8 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     if built.config.kv_blocks is not None:
         batch = min(batch, max(int(built.config.kv_blocks * built.config.block_size / lengths), 1))
     count = max(BURST_REQUESTS, BURST_TURNS * batch)
-    # A cap on the queue would refuse most of a burst; what a replica sustains is its own work, not its door.
-    open_door = replace(built.config, max_queued_requests=None, max_queued_tokens=None)
-    run = replace(built, config=open_door).run(traffic.burst(count), 1, traffic.seed)
+    # A cap on the queue would refuse most of a burst.
+    run = built.open_door().run(traffic.burst(count), 1, traffic.seed)
     finish = np.sort(run.finish_s[run.outcome == FINISHED])
     if len(finish) < 8:
         return 0.0
@@ -170,9 +168,9 @@ def verdict_at(
 
 def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> str | None:
     """Why `verdict_at` passes at no count, by the latencies of lone requests of the same draws; None: it may."""
-    assert built.step is not None
-    assert built.config is not None
     traffic = subject.traffic
+    if (why := _link_too_slow(built, subject)) is not None:
+        return why
     given = replications or subject.scenario.simulation.replications
 
     def draws() -> Iterator[tuple[Requests, bounds.Lone]]:
@@ -267,10 +265,15 @@ def _opened(
     open_: list[_Open] = []
     for built in subject.machines.values():
         candidate = built.candidate
-        usd = buying.usd_per_gpu_hour(policy, candidate.gpu, sheet)
+        usd = buying.usd_per_gpu_of(policy, candidate, sheet)
         refused = built.reason or buying.refused(policy, candidate)
         if refused is None and usd is None:
-            refused = f"the price list {sheet.name} has no {candidate.gpu}"
+            missing = (
+                part.gpu
+                for part, _ in candidate.parts
+                if buying.usd_per_gpu_hour(policy, part.gpu, sheet) is None
+            )
+            refused = f"the price list {sheet.name} has no {next(missing)}"
         if refused is not None or usd is None:
             options.append(Option(built, "cannot run", refused or ""))
             continue
@@ -378,6 +381,22 @@ def _throughput_rate_per_s(subject: Plan) -> float:
     """Requests/s of this mix that make the promised output tokens/s; 0 where none is promised."""
     promised = subject.scenario.policy.throughput_tokens_per_s
     return 0.0 if promised is None else promised / float(subject.traffic.requests().output_tokens.mean())
+
+
+def _link_too_slow(built: Machine, subject: Plan) -> str | None:
+    """Why two pools pass at no count: the one link between them, which more replicas do not widen, would be busier than the cap."""
+    split, link, traffic = built.candidate.split, built.link, subject.traffic
+    if split is None or link is None:
+        return None
+    mix, cap = traffic.requests(), subject.scenario.policy.max_utilisation
+    crosses = (mix.prompt_tokens > split.bypass_tokens) & (mix.output_tokens > 1)
+    busy = traffic.rate_per_s * float((mix.prompt_tokens * crosses).mean()) * link.s_per_token
+    if busy <= cap * (1 + 1e-9):
+        return None
+    return (
+        f"the KV of its prompts would keep the link of {link.bytes_per_s / 1e9:g} GB/s {busy:.0%} busy, above the cap of {cap:.0%}; no "
+        f"number of replicas mends it, {link.bytes_per_s * busy / cap / 1e9:.3g} GB/s would"
+    )
 
 
 def _fleet(built: Machine, subject: Plan, replicas: int, usd: float) -> Fleet:

@@ -9,19 +9,24 @@ from dataclasses import dataclass, replace
 
 from fleetplan.errors import InputError
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
+from fleetplan.sizing import buying
+from fleetplan.sizing.apart import balanced, build
 from fleetplan.sizing.bounds import spoken_s
-from fleetplan.sizing.candidates import Candidate, speculation_text
+from fleetplan.sizing.candidates import Candidate, speculation_text, split
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
-from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
+from fleetplan.spec.disaggregation import Disaggregation
 from fleetplan.spec.scenario import Scenario
 
 LOOSER = (1.2, 1.5)
 """Factors by which a promise is loosened, one at a time."""
 DEARER = 1.5
 """A GPU whose bounds alone make the fleet this many times dearer is no lever."""
+ASSUMED_LINK = Disaggregation(link="50 GB/s", link_latency="1 ms")
+"""Between pools that the scenario does not describe: one network port of 400 Gbit/s."""
 RIVALS = 1
 """Besides the chosen candidate, so many of the other sized ones are planned again under a changed promise."""
 
@@ -38,7 +43,7 @@ class Lever:
 
 
 def levers(decision: Decision) -> Iterator[Lever]:
-    """Every lever of a feasible decision: precision, KV precision, chunk, TP, GPU (of the price list), promises, caps.
+    """Every lever of a feasible decision: precision, KV precision, chunk, TP, GPU (of the price list), disaggregation, promises, caps.
 
     A lever on how it is run changes the chosen candidate alone; one on promises plans the chosen candidate and the next best again.
     """
@@ -46,8 +51,9 @@ def levers(decision: Decision) -> Iterator[Lever]:
     if chosen is None:
         return
     candidate = chosen.machine.candidate
-    for kind, change, other in _run_otherwise(candidate, decision) if chosen.machine.tokens else ():
-        yield _candidate(decision, kind, change, other)
+    if chosen.machine.tokens:
+        for kind, change, other in (*_run_otherwise(candidate, decision), *_apart(chosen, decision)):
+            yield _candidate(decision, kind, change, other)
     pool = [chosen, *(o for o in decision.options if o.status == "dearer")][: RIVALS + 1]
     for limit in decision.plan.traffic.limits:
         for factor in LOOSER:
@@ -76,16 +82,20 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
     bits = scheme(candidate.weights).bits
     for name in ("fp8", "int4"):
         if SCHEMES[name].bits < bits:
-            yield "weights", f"{name} weights", replace(candidate, weights=name)
+            yield "weights", f"{name} weights", candidate.everywhere(weights=name)
     if kv_dtype_bytes(candidate.kv_cache) > KV_BYTES["fp8"]:
-        yield "KV cache", "fp8 KV cache", replace(candidate, kv_cache="fp8")
+        yield "KV cache", "fp8 KV cache", candidate.everywhere(kv_cache="fp8")
     for degree in (candidate.tensor_parallel // 2, candidate.tensor_parallel * 2):
         if degree >= 1:
-            yield "tensor parallel", f"TP {degree}", replace(candidate, tensor_parallel=degree)
+            yield "tensor parallel", f"TP {degree}", candidate.everywhere(tensor_parallel=degree)
     if candidate.max_num_batched_tokens is not None:
         for chunk in (candidate.max_num_batched_tokens // 4, candidate.max_num_batched_tokens * 2):
             if chunk >= 1:
-                yield "chunk", f"chunks of {chunk:,} tokens", replace(candidate, max_num_batched_tokens=chunk)
+                yield (
+                    "chunk",
+                    f"chunks of {chunk:,} tokens",
+                    candidate.everywhere(max_num_batched_tokens=chunk),
+                )
     for choice in scenario.candidates.speculation:
         text = speculation_text(choice)
         if text != candidate.speculation:
@@ -99,17 +109,28 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
             yield "batch cap", f"max_num_seqs {seqs}", replace(candidate, max_num_seqs=seqs)
     for gpu in decision.prices.usd_per_gpu_hour:
         if gpu != candidate.gpu:
-            yield "GPU", gpu, replace(candidate, gpu=gpu)
+            yield "GPU", gpu, candidate.everywhere(gpu=gpu)
+
+
+def _apart(chosen: Option, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
+    """Prefill in a pool of its own, at the ratio that its work asks for; or back in one."""
+    candidate = chosen.machine.candidate
+    if candidate.split is not None:
+        yield "disaggregation", "prefill and decode together", candidate.decode
+        return
+    p, d = balanced(chosen.machine, decision.plan.traffic.requests())
+    change = (
+        f"prefill apart, {p} replicas to {d} that decode, over {ASSUMED_LINK.link_bytes_per_s / 1e9:g} GB/s"
+    )
+    yield "disaggregation", change, split(candidate, ASSUMED_LINK, p, d)
 
 
 def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> Lever:
     subject = decision.plan
-    mix = subject.traffic.requests()
-    lengths = mix.prompt_tokens + mix.output_tokens
     assert isinstance(subject.scenario, Scenario)
     assert subject.model is not None
     try:
-        built = machine(other, subject.scenario, subject.model, int(lengths.max()), int(lengths.mean()))
+        built = build(other, subject.scenario, subject.model, subject.traffic.requests())
     except InputError as error:
         return Lever(kind, change, None, "; ".join(error.lines))
     if built.reason is not None:
@@ -122,12 +143,10 @@ def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> 
 
 def _too_dear(built: Machine, decision: Decision) -> str | None:
     """Why a GPU is not planned: its least count by bounds is already much dearer than the whole plan of today."""
-    assert built.step is not None
-    assert built.config is not None
     assert decision.chosen is not None
     assert decision.chosen.fleet is not None
     traffic, policy = decision.plan.traffic, decision.plan.scenario.policy
-    price = decision.prices.of(built.candidate.gpu)
+    price = buying.usd_per_gpu_of(policy, built.candidate, decision.prices)
     if price is None:
         return "it has no price in the list"
     mix = traffic.requests()
@@ -137,7 +156,7 @@ def _too_dear(built: Machine, decision: Decision) -> str | None:
         ),
         1,
     )
-    usd = (least + policy.spare_replicas) * built.candidate.gpus_per_replica * price.median
+    usd = (least + policy.spare_replicas) * built.candidate.gpus_per_replica * price
     today = decision.chosen.fleet.usd_per_hour
     if usd <= DEARER * today:
         return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetplan import catalog
-from fleetplan.engine import EngineConfig, Result, simulate
+from fleetplan.engine import EngineConfig, Link, Result, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics import steptime
 from fleetplan.physics.calibrated import Calibrated
@@ -40,6 +40,10 @@ class Machine:
     """How requests are shared out to its engines."""
     roof: StepTime | None = None
     """The roofline at efficiency 1 of the same candidate, which tells compute from bandwidth; None: the spec gives the step time."""
+    prefill: Machine | None = None
+    """Where prefill is a pool of its own: one of its replicas; the other fields are then those of one decode replica."""
+    link: Link | None = None
+    """What the KV crosses from one pool to the other."""
 
     @property
     def client_s(self) -> ClientTime:
@@ -86,9 +90,23 @@ class Machine:
         assert self.config is not None
         if not self.tokens:
             return float(self.step.overhead_s[1:].mean())
+        return bounds.least_work_s(mix, self.step, self.most_tokens(mix), self.tokens_a_step)
+
+    def most_tokens(self, mix: Requests) -> int:
+        """The most tokens that a step of these requests may have."""
+        assert self.config is not None
         longest = int(mix.prompt_tokens.max()) + self.tokens_a_step - 1
-        most = self.budget_tokens or self.config.max_num_seqs * longest
-        return bounds.least_work_s(mix, self.step, most, self.tokens_a_step)
+        return self.budget_tokens or self.config.max_num_seqs * longest
+
+    @property
+    def decoding_engines(self) -> int:
+        """Engines of one replica that decode."""
+        return self.engines_per_replica
+
+    def open_door(self) -> Machine:
+        """The same without limits on its queues: what a replica sustains is its own work, not its door."""
+        assert self.config is not None
+        return replace(self, config=replace(self.config, max_queued_requests=None, max_queued_tokens=None))
 
     def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
         """Simulate the requests on this many engines behind the router."""

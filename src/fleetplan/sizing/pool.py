@@ -77,7 +77,11 @@ def size(scenario: Asked) -> Sized:
     kinds = dict.fromkeys(built.candidate.gpu for built in subject.machines.values())
     choices, refused = [], {}
     for kind in kinds:
-        machines = {key: built for key, built in subject.machines.items() if built.candidate.gpu == kind}
+        machines = {
+            key: built
+            for key, built in subject.machines.items()
+            if built.candidate.gpu == kind and not built.candidate.mixed
+        }
         decision = decide(replace(subject, machines=machines), settle=functools.partial(settle, subject))
         if decision.chosen is None:
             refused[kind] = nearest_change(decision)[0]

@@ -188,14 +188,15 @@ def needs(decision: Decision, option: Option, draw: Draw) -> Trial:
 
 
 def _otherwise(built: Machine, time: float, luck: float) -> Machine:
-    """The machine with its step times, and the acceptance of its drafts, multiplied by these factors."""
+    """The machine with its step times, those of both pools, and the acceptance of its drafts multiplied by these factors."""
     assert built.step is not None
     assert built.config is not None
     config, drafts = built.config, built.config.speculation
     if drafts is not None:
         own = None if drafts.draft_step is None else scaled(drafts.draft_step, time)
         config = replace(config, speculation=replace(accepting(drafts, luck), draft_step=own))
-    return replace(built, step=scaled(built.step, time), config=config)
+    prefill = None if built.prefill is None else _otherwise(built.prefill, time, luck)
+    return replace(built, step=scaled(built.step, time), config=config, prefill=prefill)
 
 
 def accepting(drafts: Speculation, factor: float) -> Speculation:

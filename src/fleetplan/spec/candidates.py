@@ -20,6 +20,7 @@ from fleetplan.spec.base import (
     fault,
     forms,
 )
+from fleetplan.spec.disaggregation import Disaggregation, disaggregation_form
 from fleetplan.spec.units import shown
 
 
@@ -131,8 +132,10 @@ EACH_ONCE = (*NotEmpty, AfterValidator(_distinct))
 
 if TYPE_CHECKING:
     SpeculationChoice = Literal["none"] | Speculation
+    DisaggregationChoice = Literal["none"] | Disaggregation
     EngineChoice = Engine
 else:
+    DisaggregationChoice = forms(disaggregation_form, none=Literal["none"], disaggregation=Disaggregation)
     SpeculationChoice = forms(_speculation, none=Literal["none"], speculation=Speculation)
     EngineChoice = forms(_engine, settings=Engine, name=Named)
 
@@ -158,5 +161,7 @@ class Candidates(Model):
     """Schedulers and their caps."""
     speculation: Annotated[tuple[SpeculationChoice, ...], *EACH_ONCE] = ("none",)
     """`none`, or speculative decoding with a stated acceptance."""
+    disaggregated: Annotated[tuple[DisaggregationChoice, ...], *EACH_ONCE] = ("none",)
+    """`none`, or prefill and decode in pools of their own; each ratio of their replicas is a candidate."""
     engine: Annotated[tuple[EngineChoice, ...], *EACH_ONCE] = (Engine(),)
     """Engines: a name, or a mapping with its memory settings."""

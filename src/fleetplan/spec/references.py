@@ -43,6 +43,7 @@ def faults(scenario: Asked) -> list[Fault]:
         model = look_up(("model",), lambda: catalog.model(name))
     if scenario.candidates is not None:
         found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
+        _pools(scenario, look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
@@ -68,6 +69,18 @@ def _gpus(named: list[tuple[Loc, str]], look_up: Callable[[Loc, Callable[[], Any
                 f"is the same GPU as {seen[gpu.name]!r} (got {written!r}, both are {gpu.name}), keep one",
             )
         seen[gpu.name] = written
+
+
+def _pools(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> None:
+    """GPUs of prefill and decode pools, which may be named as often as one likes."""
+    from fleetplan import catalog
+
+    for i, choice in enumerate(scenario.candidates.disaggregated):
+        for side in ("prefill", "decode") if not isinstance(choice, str) else ():
+            written = getattr(choice, side).gpu
+            if written is not None:
+                loc = ("candidates", "disaggregated", i, side, "gpu")
+                look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
 
 
 def _precisions(

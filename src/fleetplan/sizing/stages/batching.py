@@ -23,8 +23,6 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
     for identity, built in subject.machines.items():
         if built.reason is not None:
             continue
-        assert built.step is not None
-        assert built.config is not None
         if hopeless(built, subject) is not None:
             continue
         rate = sustainable_rate_per_s(built, subject.traffic)

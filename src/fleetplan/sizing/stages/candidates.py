@@ -35,7 +35,8 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         "max_num_batched_tokens": candidate.max_num_batched_tokens,
         "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
         "expected_step_tokens": _tokens_a_step(built),
-        "fits": memory.fits if memory is not None else built.reason is None,
+        **_layout(built),
+        "fits": _fits(built) and (built.prefill is None or _fits(built.prefill)),
         "reason": built.reason,
         "usable_bytes": int(memory.usable_bytes if memory else catalog.gpu(candidate.gpu).memory_usable_bytes),
         "weights_bytes": int(memory.weights_bytes + memory.replicated_weights_bytes) if memory else None,
@@ -58,3 +59,30 @@ def _tokens_a_step(built: Machine) -> float | None:
         return None
     drafts = built.config.speculation
     return 1.0 if drafts is None else 1.0 + sum(drafts.survival)
+
+
+def _fits(built: Machine) -> bool:
+    return built.memory.fits if built.memory is not None else built.reason is None
+
+
+def _layout(built: Machine) -> dict[str, Any]:
+    split, prefill = built.candidate.split, built.prefill
+    if split is None:
+        keys = (
+            "prefill_gpu", "prefill_tensor_parallel", "prefill_scheduler", "prefill_kv_blocks", "prefill_ratio", "decode_ratio",
+            "link_bytes_per_s", "link_latency_s", "bypass_tokens",
+        )  # fmt: skip
+        return {"layout": "colocated", **dict.fromkeys(keys)}
+    memory = prefill.memory if prefill else None
+    return {
+        "layout": "disaggregated",
+        "prefill_gpu": split.prefill.gpu,
+        "prefill_tensor_parallel": split.prefill.tensor_parallel,
+        "prefill_scheduler": split.prefill.scheduler,
+        "prefill_kv_blocks": memory.planned_blocks if memory and memory.fits else None,
+        "prefill_ratio": split.prefill_replicas,
+        "decode_ratio": split.decode_replicas,
+        "link_bytes_per_s": split.link_bytes_per_s,
+        "link_latency_s": split.link_latency_s,
+        "bypass_tokens": split.bypass_tokens,
+    }

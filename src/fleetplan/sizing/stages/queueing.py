@@ -23,17 +23,17 @@ Rows = dict[str, list[dict[str, Any]]]
 def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
     """Table → rows; the chain's error and the goodput curve are those of the chosen candidate.
 
-    Where nothing was chosen, or it drafts, they are of the first candidate that can run without drafts.
+    Where nothing was chosen, or it drafts or has two pools, they are of the first candidate that can run in one pool without drafts.
     """
     if subject.model is None:
         return endpoint_rows(subject, chosen, replicas)
     traffic = subject.traffic
     shape = Shape.of(traffic.requests(), traffic.rate_per_s)
-    # A closed form has one token a sequence and step: candidates that draft have none.
+    # A closed form has one queue, and one token a sequence and step: candidates that draft, or have two pools, have none.
     runnable = {
         name: m
         for name, m in subject.machines.items()
-        if m.reason is None and m.candidate.speculation == "none"
+        if m.reason is None and m.prefill is None and m.candidate.speculation == "none"
     }
     made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "endpoints": []}
     for name, machine in runnable.items():

@@ -78,7 +78,7 @@ def _steps(built: Machine, subject: Plan) -> list[dict[str, Any]]:
             "memory_s": float(memory[i]),
             "overhead_s": float(overhead[i]),
             "intensity_flop_per_byte": float(flop[i] / moved[i]),
-            "throughput_tokens_per_s": float(b / total[i]) * built.engines_per_replica,
+            "throughput_tokens_per_s": float(b / total[i]) * built.decoding_engines,
             "bound_by": _roof(compute[i], memory[i], overhead[i]),
         }
         for i, b in enumerate(batches)

@@ -104,7 +104,7 @@ def _decision(decision: Decision, found: Interval | None, chances: tuple[Choice,
     policy = subject.scenario.policy
     row: Row = {
         "candidate_id": None, "verdict": "infeasible", "reason": None, "nearest_change": None, "gpu": None, "replicas": None,
-        "spare_replicas": policy.spare_replicas, "gpus_per_replica": None, "gpus": None, "utilisation": None,
+        "spare_replicas": policy.spare_replicas, "gpus_per_replica": None, "prefill_replicas": None, "decode_replicas": None, "gpus": None, "utilisation": None,
         "max_utilisation": policy.max_utilisation, "sustainable_requests_per_s": None, **fleet_money(None, subject),
         "binding_limit": None, "binding_reason": None, "lower_bound_replicas": None, "replications": None,
         "confidence": policy.confidence, "decided": None, "replicas_low": None, "replicas_high": None,
@@ -130,6 +130,7 @@ def _decision(decision: Decision, found: Interval | None, chances: tuple[Choice,
         "replicas": count,
         "spare_replicas": chosen.fleet.spare_replicas,
         "gpus_per_replica": chosen.machine.candidate.gpus_per_replica,
+        **_pools(chosen, count),
         "gpus": chosen.fleet.gpus,
         "utilisation": verdicts[count].utilisation,
         "sustainable_requests_per_s": (chosen.sustainable_per_s or 0.0) * count,
@@ -158,6 +159,17 @@ def _chances(chosen: Option, chances: tuple[Choice, ...]) -> Row:
         "cost_low_usd_per_hour": mine.low_usd_per_hour if mine else None,
         "cost_high_usd_per_hour": mine.high_usd_per_hour if mine else None,
         "probability_cheapest": mine.probability_cheapest if mine else None,
+    }
+
+
+def _pools(option: Option, count: int | None) -> Row:
+    """Replicas of each pool at this count of their ratio."""
+    split = option.machine.candidate.split
+    if split is None or count is None:
+        return {"prefill_replicas": None, "decode_replicas": None}
+    return {
+        "prefill_replicas": count * split.prefill_replicas,
+        "decode_replicas": count * split.decode_replicas,
     }
 
 
@@ -310,6 +322,7 @@ def _plan(option: Option, decision: Decision) -> Row:
         "reason": option.reason or None,
         "replicas": count,
         "gpus_per_replica": option.machine.candidate.gpus_per_replica,
+        **_pools(option, count),
         "gpus": option.fleet.gpus if option.fleet and count is not None else None,
         "lower_bound_replicas": option.lower_bound,
         "sustainable_requests_per_s": option.sustainable_per_s,

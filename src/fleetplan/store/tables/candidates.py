@@ -11,7 +11,7 @@ CANDIDATES = Table(
         CANDIDATE,
         text("label", "the candidate in words, as reports show it"),
         text("gpu", "catalogue name of the GPU"),
-        integer("gpus_per_replica", "GPUs that one replica takes", "GPU"),
+        integer("gpus_per_replica", "GPUs that one replica takes; of two pools, all of their ratio", "GPU"),
         integer("tensor_parallel", "tensor-parallel degree"),
         integer("pipeline_parallel", "pipeline-parallel degree"),
         integer("data_parallel", "attention data-parallel degree inside a replica"),
@@ -28,6 +28,21 @@ CANDIDATES = Table(
             "tokens that a decoding sequence gets of one step, by the acceptance of its drafts; 1 without, null if it cannot run",
             "token",
             nullable=True,
+        ),
+        text(
+            "layout",
+            "colocated, or disaggregated: prefill in a pool of its own; the other columns are then those of decode",
+        ),
+        text("prefill_gpu", "catalogue name of the prefill pool's GPU; null where colocated", nullable=True),
+        integer("prefill_tensor_parallel", "tensor-parallel degree of a prefill replica", nullable=True),
+        text("prefill_scheduler", "scheduling policy of the prefill pool", nullable=True),
+        integer("prefill_kv_blocks", "KV cache blocks of one prefill replica", "block", nullable=True),
+        integer("prefill_ratio", "prefill replicas to each decode_ratio of decode", nullable=True),
+        integer("decode_ratio", "decode replicas to each prefill_ratio of prefill", nullable=True),
+        number("link_bytes_per_s", "bandwidth of the link that all KV shares", "byte/s", nullable=True),
+        number("link_latency_s", "time that every crossing takes besides", "s", nullable=True),
+        integer(
+            "bypass_tokens", "longest prompt that the decode pool computes itself", "token", nullable=True
         ),
         flag(
             "fits",

@@ -144,9 +144,16 @@ DECISIONS = Table(
             nullable=True,
         ),
         text("gpu", "catalogue name of the GPU", nullable=True),
-        integer("replicas", "replicas that serve", nullable=True),
+        integer("replicas", "replicas that serve; of two pools, how many times their ratio", nullable=True),
         integer("spare_replicas", "replicas on top that stand by", nullable=True),
-        integer("gpus_per_replica", "GPUs that one replica takes", "GPU", nullable=True),
+        integer(
+            "gpus_per_replica",
+            "GPUs that one replica takes; of two pools, all of their ratio",
+            "GPU",
+            nullable=True,
+        ),
+        integer("prefill_replicas", "replicas of the prefill pool that serve; null: one pool", nullable=True),
+        integer("decode_replicas", "replicas of the decode pool that serve; null: one pool", nullable=True),
         integer(
             "gpus",
             "GPUs to buy: (replicas + spares) × GPUs per replica, rounded up to what can be bought",
@@ -248,7 +255,13 @@ PLANS = Table(
         text("status", "chosen, dearer, pruned, infeasible or cannot run"),
         text("reason", "why it was not chosen; null for the chosen one", nullable=True),
         integer("replicas", "least count that keeps every promise; null: not sized", nullable=True),
-        integer("gpus_per_replica", "GPUs that one replica takes", "GPU"),
+        integer("gpus_per_replica", "GPUs that one replica takes; of two pools, all of their ratio", "GPU"),
+        integer(
+            "prefill_replicas", "replicas of the prefill pool at that count; null: one pool", nullable=True
+        ),
+        integer(
+            "decode_replicas", "replicas of the decode pool at that count; null: one pool", nullable=True
+        ),
         integer("gpus", "GPUs to buy; null: not sized", "GPU", nullable=True),
         integer("lower_bound_replicas", "least count by its bounds", nullable=True),
         number(

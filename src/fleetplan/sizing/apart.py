@@ -1,0 +1,162 @@
+"""Prefill in a pool of its own: two machines, the link between them, and how many of one go with how many of the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+
+from fleetplan import catalog
+from fleetplan.engine import Link, Pool, Result, simulate_pools
+from fleetplan.engine.handoff import POOL_SCHEDULERS
+from fleetplan.physics.kv import sequence_memory
+from fleetplan.physics.precision import kv_dtype_bytes
+from fleetplan.sizing.bounds import Lone, least_work_s
+from fleetplan.sizing.candidates import Candidate, Split
+from fleetplan.sizing.machine import Machine, machine
+from fleetplan.spec.scenario import Scenario
+from fleetplan.traffic.requests import Requests
+
+MOST_OF_A_RATIO = 4
+"""A balanced ratio's larger side is at most this many replicas."""
+
+
+@dataclass(frozen=True, eq=False)
+class Apart(Machine):
+    """Two pools; what is counted as a replica is the prefill and decode replicas of the ratio together.
+
+    `prefill` is one prefill replica, the fields of its own are those of one decode replica.
+    """
+
+    @property
+    def engines_per_replica(self) -> int:
+        return 1
+
+    @property
+    def decoding_engines(self) -> int:
+        return self._split.decode_replicas
+
+    def lone(self, requests: Requests) -> Lone:
+        """As of one pool, the prompt on a prefill replica, and the KV's crossing between the first and the second token."""
+        own = super().lone(requests)
+        before = self._prefill.lone(requests)
+        gaps = requests.output_tokens - 1
+        apart = self._apart(requests)
+        link = self.link or Link()
+        crossing = np.where(
+            apart & (gaps > 0), requests.prompt_tokens * link.s_per_token + link.latency_s, 0.0
+        )
+        ttft = np.where(apart, before.ttft_s, own.ttft_s)
+        e2e = ttft + crossing + gaps * own.tpot_s
+        if self._split.first_token == "landing":
+            ttft, crossing = ttft + crossing, np.zeros(len(requests))
+        return Lone(ttft, own.tpot_s + crossing / np.maximum(gaps, 1), e2e)
+
+    def least_work_s(self, mix: Requests) -> float:
+        """Time [s] of all replicas of the ratio that a request takes at the very least: that of the pool which has more to do."""
+        apart = self._apart(mix)
+        before = 0.0
+        if apart.any():
+            prompts = replace(mix, output_tokens=np.ones(len(mix), dtype=np.int64)).take(apart)
+            before = self._prefill.least_work_s(prompts) * float(apart.mean())
+        assert self.step is not None
+        after = least_work_s(mix, self.step, self.most_tokens(mix), self.tokens_a_step, ~apart)
+        return max(before / self._split.prefill_replicas, after / self._split.decode_replicas)
+
+    def open_door(self) -> Self:
+        return replace(self, prefill=self._prefill.open_door())
+
+    def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
+        """Simulate the requests on so many times the ratio."""
+        split = self._split
+        return simulate_pools(
+            requests,
+            _pool(self._prefill, engines * split.prefill_replicas),
+            _pool(self, engines * split.decode_replicas),
+            self.link,
+            bypass_tokens=split.bypass_tokens,
+            first_token=split.first_token,
+            seed=seed,
+        )
+
+    @property
+    def _split(self) -> Split:
+        assert self.candidate.split is not None
+        return self.candidate.split
+
+    @property
+    def _prefill(self) -> Machine:
+        assert self.prefill is not None
+        return self.prefill
+
+    def _apart(self, requests: Requests) -> np.ndarray:
+        return requests.prompt_tokens > self._split.bypass_tokens
+
+
+def build(candidate: Candidate, scenario: Scenario, model: catalog.Model, mix: Requests) -> Machine:
+    """The machine of a candidate, of one pool or two, for traffic of these lengths; one that cannot run comes back with the reason.
+
+    A replica must hold the longest sequence whole, one of a prefill pool the longest prompt. The KV that crosses is that of the model on
+    one GPU, in the cache's type: each layer's part of the mean prompt that it can still see.
+    """
+    lengths, prompts = mix.prompt_tokens + mix.output_tokens, mix.prompt_tokens
+    decode = machine(candidate.decode, scenario, model, int(lengths.max()), int(lengths.mean()))
+    split = candidate.split
+    if split is None:
+        return decode
+    mean = max(int(prompts.mean()), 1)
+    prefill = machine(split.prefill, scenario, model, int(prompts.max()), mean)
+    sequence = sequence_memory(model.architecture, kv_dtype_bytes(candidate.kv_cache))
+    link = Link(split.link_bytes_per_s, sequence.theory_bytes(mean) / mean, split.link_latency_s)
+    made = Apart(**{f.name: getattr(decode, f.name) for f in fields(Machine)})
+    reason = next(
+        (
+            f"{name} pool: {why}"
+            for name, pool in (("prefill", prefill), ("decode", decode))
+            if (why := _unfit(pool))
+        ),
+        None,
+    )
+    return replace(made, candidate=candidate, prefill=prefill, link=link, reason=reason)
+
+
+def _unfit(pool: Machine) -> str | None:
+    if pool.reason is not None:
+        return pool.reason
+    if pool.candidate.scheduler not in POOL_SCHEDULERS:
+        return f"{pool.candidate.scheduler} is none that a pool can have; {', '.join(POOL_SCHEDULERS)} are"
+    if pool.candidate.data_parallel > 1:
+        return "data-parallel ranks are not planned in two pools; take more replicas"
+    return None
+
+
+def _pool(built: Machine, replicas: int) -> Pool:
+    assert built.step is not None
+    assert built.config is not None
+    return Pool(built.step, built.config, replicas, built.router)
+
+
+def balanced(built: Machine, requests: Requests) -> tuple[int, int]:
+    """(prefill, decode) replicas whose least work is nearest to in balance, both on this machine; as few of them as say so."""
+    assert built.step is not None
+    assert built.config is not None
+    n = built.config.max_num_seqs
+    prompts = Requests.of(requests.arrival_s, requests.prompt_tokens, 1)
+    most = built.config.max_num_batched_tokens
+    before = least_work_s(prompts, built.step, most)
+    nowhere = np.zeros(len(requests), dtype=bool)
+    after = least_work_s(requests, built.step, n, built.tokens_a_step, nowhere)
+    ratios = {Fraction(p, d) for p in range(1, MOST_OF_A_RATIO + 1) for d in range(1, MOST_OF_A_RATIO + 1)}
+    if after <= 0:
+        return MOST_OF_A_RATIO, 1
+    wanted = before / after
+    best = min(
+        ratios,
+        key=lambda r: (
+            round(abs(np.log(float(r) / wanted)), 9) if wanted > 0 else float(r),
+            r.numerator + r.denominator,
+        ),
+    )
+    return best.numerator, best.denominator
