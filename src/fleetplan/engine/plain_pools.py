@@ -230,6 +230,11 @@ class PrefillPool(Plain):
         replica.running.remove(s)
         self.pools.hand_off(s, replica, now_s)
 
+    def check_blocks(self, replica: Replica) -> None:
+        """As any replica's, with the KV that waits here or crosses the link."""
+        waits = sum(stage.held for stage in self.pools.stage if stage.prefill == replica.index)
+        check(self, replica, waits)
+
 
 class DecodePool(Plain):
     """Replicas that decode what landed, and compute the prompts that bypassed prefill or were preempted."""
@@ -268,3 +273,14 @@ class DecodePool(Plain):
                 heapq.heappush(self.events, (replica.begin_at_s + NANOSECOND, BEGIN, replica.index))
             return
         super().wake(replica, now_s)
+
+    def check_blocks(self, replica: Replica) -> None:
+        """As any replica's, with what is reserved for KV that crosses the link or has landed."""
+        coming = [s for s in self.pools.crossing if s.replica == replica.index]
+        check(self, replica, sum(s.blocks for s in (*coming, *self.pools.berths[replica.index].landed)))
+
+
+def check(pool: Plain, replica: Replica, beside: int) -> None:
+    """Free blocks, those of running sequences, and those held beside them are all there are."""
+    if pool.config.kv_blocks is not None:
+        assert replica.free_blocks + beside + sum(s.blocks for s in replica.running) == pool.config.kv_blocks
