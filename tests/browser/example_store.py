@@ -297,6 +297,21 @@ def feasible(
             ("rented", 1.0, True), ("rented, autoscaled, by commitments", 0.61, True), ("owned", 0.47, True), ("api", 1.22, None),
         )
     ]  # fmt: skip
+    rows["capacity"] = [
+        {
+            "scenario": name, "candidate_id": key, "gpu": gpu, "gpus": 16, "replicas": count, "best": key == "c1",
+            "highest_requests_per_s": None if factor is None else rate * factor, "highest_factor": factor, "holds_today": bool(factor),
+            "binding_limit": "TTFT p99 of chat", "reason": None if factor else "a replica takes 32 GPUs (got 16)",
+            "longest_context_tokens": 131072, "longest_prompt_tokens": 41000,
+        }
+        for key, gpu, count, factor in (("c1", "h100-sxm", 8, 1.12), ("c3", "h200-sxm", 8, 0.93), ("c2", "h100-sxm", 0, None))
+    ]  # fmt: skip
+    rows["capacity_promises"] = [
+        {
+            "scenario": name, "candidate_id": "c1", "class": "chat", "metric": "ttft", "percentile": 99.0, "promised_s": 1.0,
+            "tightest_s": 0.612, "promised_share": 0.99, "met_share": 0.9971,
+        }
+    ]  # fmt: skip
     rows["choices"] = [
         {
             "scenario": name, "candidate_id": key, "basis": basis, "cost_low_usd_per_hour": price * factor * 0.8,

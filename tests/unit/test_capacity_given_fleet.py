@@ -194,3 +194,56 @@ def test_the_verb_prints_the_best_and_strict_json(tmp_path: Path) -> None:
         "h100-sxm": 8,
         "h200-sxm": 8,
     }
+
+
+def test_the_fleet_of_a_spec_lands_in_the_store(tmp_path: Path) -> None:
+    from fleetplan.store.parts import read_part
+
+    text = SPEC.format(
+        arrivals="{process: poisson, rate: 60 req/s}",
+        slo="{ttft: {p95: 250 ms}, tpot: {p95: 30 ms}}",
+        cap=1.0,
+        spares=0,
+    )
+    path = tmp_path / "given.yaml"
+    path.write_text(text + "capacity: {h100: 4, H200 SXM: 2}\n", encoding="utf-8")
+    answer = CliRunner().invoke(
+        command, [str(path), "--parts", str(tmp_path / "parts")], catch_exceptions=False
+    )
+    assert answer.exit_code == 0
+    rows = read_part(tmp_path / "parts", "given-fleet", "capacity")
+    assert {(row["gpu"], row["gpus"]) for row in rows} == {("h100-sxm", 4), ("h200-sxm", 2)}
+    (best,) = [row for row in rows if row["best"]]
+    assert best["highest_requests_per_s"] == max(row["highest_requests_per_s"] or 0 for row in rows)
+    assert best["highest_requests_per_s"] == pytest.approx(60 * best["highest_factor"])
+    held = one(given(), 4)
+    assert held.factor in [row["highest_factor"] for row in rows]
+    promises = read_part(tmp_path / "parts", "given-fleet", "capacity_promises")
+    assert {(row["metric"], row["percentile"]) for row in promises} == {("ttft", 95.0), ("tpot", 95.0)}
+    path.write_text(text, encoding="utf-8")
+    CliRunner().invoke(command, [str(path), "--parts", str(tmp_path / "parts")], catch_exceptions=False)
+    assert read_part(tmp_path / "parts", "given-fleet", "capacity") == []
+
+
+@pytest.mark.parametrize(
+    ("fleet", "says"),
+    [
+        ("{h1000: 8}", "capacity.h1000: unknown GPU"),
+        ("{a100: 8}", "is a GPU that no candidate runs on"),
+        ("{h100: 0}", "capacity.h100"),
+        ("{h100: 4, h100-sxm: 4}", "is the same GPU as"),
+    ],
+)
+def test_a_fleet_that_cannot_be_is_told(fleet: str, says: str) -> None:
+    text = SPEC.format(
+        arrivals="{process: poisson, rate: 60 req/s}", slo="{ttft: {p95: 250 ms}}", cap=1.0, spares=0
+    )
+    with pytest.raises(InputError) as caught:
+        loads(text + f"capacity: {fleet}\n")
+    assert says in "\n".join(caught.value.lines)
+
+
+def test_a_fleet_beyond_what_can_be_simulated_is_refused_soon() -> None:
+    subject = given()
+    with pytest.raises(InputError, match="more than can be simulated soon"):
+        capacity(subject, {"h100": 10**11})

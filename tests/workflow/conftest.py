@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-STAGES = ("candidates", "roofline", "batching", "queueing", "speculation", "sizing")
+STAGES = ("candidates", "roofline", "batching", "queueing", "speculation", "sizing", "capacity")
 
 SPEC = """\
 scenario: tiny

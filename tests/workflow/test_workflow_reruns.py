@@ -11,8 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.workflow
 
-AFTER_SLO = {"batching", "queueing", "sizing", "load", "report"}
-STAGES = {"candidates", "roofline", "batching", "queueing", "speculation", "sizing"}
+AFTER_SLO = {"batching", "queueing", "sizing", "capacity", "load", "report"}
+STAGES = {"candidates", "roofline", "batching", "queueing", "speculation", "sizing", "capacity"}
 
 
 def test_a_run_fills_the_store_and_reports(planned):

@@ -106,3 +106,20 @@ rule queueing:
         code=code_fingerprint("queueing"),
     shell:
         FLEETPLAN + " queueing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# What the fleet that a scenario names under `capacity` holds; empty where it names none.
+rule capacity:
+    input:
+        spec=ancient(spec_of),
+    output:
+        parts("capacity"),
+    log:
+        "results/logs/{scenario}/capacity.log",
+    benchmark:
+        "results/benchmarks/{scenario}/capacity.tsv"
+    params:
+        digest=digest_of("capacity"),
+        code=code_fingerprint("capacity"),
+    shell:
+        FLEETPLAN + " capacity {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"

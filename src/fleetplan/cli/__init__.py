@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "steptime": ("steptime", "the time of one engine step, term by term"),
     "calibrate": ("calibrate", "fit step-time constants to measured results"),
     "validate-model": ("validate_model", "predict measured points and print the error table"),
-    "capacity": ("capacity", "the highest load that a given fleet holds"),
+    "capacity": ("capacity", "stage: the highest load that a given fleet holds"),
     "fleet": ("fleet", "several scenarios on one stock of GPUs, at least cost"),
 }
 

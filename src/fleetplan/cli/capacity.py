@@ -14,23 +14,33 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--gpus", "gpus", multiple=True, metavar="KIND=COUNT", help="The fleet, like h100-sxm=16; again for another kind. Left out: one node of each kind in the grid.")  # fmt: skip
+@click.option("--gpus", "gpus", multiple=True, metavar="KIND=COUNT", help="The fleet, like h100-sxm=16; again for another kind. Left out: that of SPEC, else one node of each kind in the grid.")  # fmt: skip
+@click.option("--parts", type=click.Path(path_type=Path, file_okay=False), help="Write the tables capacity and capacity_promises to this folder of parts, for the fleet that SPEC names; empty where it names none.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-def command(spec: Path, gpus: tuple[str, ...], as_json: bool) -> None:
+def command(spec: Path, gpus: tuple[str, ...], parts: Path | None, as_json: bool) -> None:
     """The highest rate, the tightest promises and the longest context that a given fleet holds, by candidate of SPEC."""
     from fleetplan.errors import InputError
-    from fleetplan.sizing.capacity import capacity
-    from fleetplan.sizing.decide import plan
     from fleetplan.spec import load
     from fleetplan.spec.scenario import Scenario
 
     scenario = load(spec)
+    named = scenario.capacity if isinstance(scenario, Scenario) else None
+    fleet = _fleet(gpus) or dict(named or {})
+    if parts is not None and not fleet:
+        _write(parts, scenario, {"capacity": [], "capacity_promises": []})
+        click.echo(f"{scenario.scenario}: names no fleet under capacity")
+        return
     if not isinstance(scenario, Scenario):
         raise InputError(
             f"{spec}: capacity is told of LLMs (got an endpoint), whose rate at a given fleet is servers / service time; see `fleetplan sizing`"
         )
-    fleet = _fleet(gpus) or _a_node_each(scenario.candidates.gpu)
-    found = capacity(plan(scenario), fleet)
+    from fleetplan.sizing.capacity import capacity
+    from fleetplan.sizing.decide import plan
+    from fleetplan.sizing.stages.capacity import rows
+
+    found = capacity(plan(scenario), fleet or _a_node_each(scenario.candidates.gpu))
+    if parts is not None:
+        _write(parts, scenario, rows(found))
     if as_json:
         click.echo(json.dumps(document(found), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -94,6 +104,15 @@ def told(found: Capacity) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _write(parts: Path, scenario: Any, tables: dict[str, list[dict[str, Any]]]) -> None:
+    from fleetplan.store.meaning import part_meta
+    from fleetplan.store.parts import write_part
+
+    meta = part_meta(scenario, "capacity")
+    for table, made in tables.items():
+        write_part(parts, scenario.scenario, table, made, meta)
 
 
 def _fleet(written: tuple[str, ...]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fleetplan.report import bars, charts, promises, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
 from fleetplan.report.headline import candidate_of, decision_of, evidence_of
+from fleetplan.report.held import held
 from fleetplan.report.life import growth, resilience, schedule
 from fleetplan.report.money import money
 from fleetplan.report.planning import alternatives, levers, uncertainty
@@ -316,6 +317,7 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     schedule,
     growth,
     money,
+    held,
     queueing,
     goodput,
     speculation,
@@ -332,5 +334,5 @@ _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals", "dispersions", "hours",
     "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs", "choices",
-    "draws",
+    "draws", "capacity", "capacity_promises",
 )  # fmt: skip

@@ -19,6 +19,8 @@ from fleetplan.traffic.requests import Requests
 
 PRECISION = 1.01
 """The highest factor that holds and the lowest one seen to fail are at most this ratio apart."""
+MOST_REQUESTS = 3_000_000
+"""A fleet whose highest rate may take more requests a replication is refused: it would not be answered soon."""
 SMALLEST_SHARE = 1 / 64
 """Of the cap's rate; a fleet that does not hold even this load is said to hold none."""
 
@@ -165,6 +167,13 @@ def _held(
     if why is not None:
         return Held(built, gpus, replicas, why, longest_context_tokens=longest, longest_prompt_tokens=prompt)
     cap = subject.scenario.policy.max_utilisation * replicas * rate / traffic.rate_per_s
+    if (requests := traffic.requests_at(cap)) > MOST_REQUESTS:
+        most = int(replicas * MOST_REQUESTS / requests) * each
+        raise InputError(
+            f"gpus: {built.candidate.gpu}: {gpus} are more than can be simulated soon: {replicas} replicas of {built.candidate.label} "
+            f"may take {requests:,.0f} requests a replication (most {MOST_REQUESTS:,}); give at most about {most}, or a shorter "
+            "simulation.horizon"
+        )
     seen: dict[float, Verdict] = {}
 
     def at(factor: float) -> Verdict:

@@ -43,7 +43,15 @@ class Offered:
     limits: tuple[Limit, ...]
     notes: tuple[str, ...] = ()
     """What of the spec's traffic the simulation takes a cautious view of, in words."""
+    timed: bool = False
+    """The length of a replication is that of a recording or the spec's horizon: it does not shrink when the rate grows."""
     _cache: dict[tuple[int, float], Requests] = field(default_factory=dict, repr=False)
+
+    def requests_at(self, factor: float) -> float:
+        """About how many requests one replication of this traffic planned at a multiple of its rate has."""
+        if self.timed:
+            return self.rate_per_s * self.duration_s * factor
+        return max(self.rate_per_s * self.duration_s, self.rate_per_s * factor * SHORTEST_S)
 
     def requests(self, replication: int = 0, factor: float = 1.0) -> Requests:
         """The requests of a replication, with every rate multiplied by `factor`; drawn once."""
@@ -107,6 +115,7 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
         scenario.seed,
         limits,
         _notes(scenario, workload),
+        scenario.simulation.horizon_s is not None or period is not None,
     )
     if not len(made.requests()):
         raise InputError(f"{scenario.scenario}: workload: no request arrives within {duration:g} s")

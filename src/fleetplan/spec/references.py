@@ -44,6 +44,7 @@ def faults(scenario: Asked) -> list[Fault]:
     if scenario.candidates is not None:
         found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
         _pools(scenario, look_up)
+        found += _held(scenario, look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
@@ -81,6 +82,21 @@ def _pools(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any])
             if written is not None:
                 loc = ("candidates", "disaggregated", i, side, "gpu")
                 look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
+
+
+def _held(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
+    """GPUs of a fleet that there is: each named once, and one that a candidate runs on."""
+    from fleetplan import catalog
+
+    named: list[tuple[Loc, str]] = [(("capacity", gpu), gpu) for gpu in scenario.capacity or {}]
+    yield from _gpus(named, look_up)
+    try:
+        grid = {catalog.gpu(gpu).name for gpu in scenario.gpus()}
+        unused = [(loc, gpu) for loc, gpu in named if catalog.gpu(gpu).name not in grid]
+    except InputError:
+        return  # an unknown GPU is told already
+    for loc, gpu in unused:
+        yield loc, f"is a GPU that no candidate runs on (got {gpu}), add it to candidates.gpu or leave it out"
 
 
 def _precisions(
@@ -135,6 +151,11 @@ def _without_tokens(scenario: EndpointScenario) -> Iterator[Fault]:
         yield (
             ("policy", "uncertainty", "output_length_cv"),
             f"is about output tokens (got {policy.uncertainty.output_length_cv:g}, and an endpoint has none), give step_time_cv for the service time",
+        )
+    if policy.uncertainty.prompt_length_cv:
+        yield (
+            ("policy", "uncertainty", "prompt_length_cv"),
+            f"is about prompt tokens (got {policy.uncertainty.prompt_length_cv:g}, and an endpoint has none), give step_time_cv for the service time",
         )
 
 

@@ -102,6 +102,8 @@ class Scenario(Asked):
     """The traffic and its promises: `classes`, `empirical` or `trace`."""
     candidates: Candidates
     """The grid that is searched."""
+    capacity: dict[Text, Count] | None = None
+    """GPUs that there are already, by GPU: what they hold of this traffic is told beside the decision."""
     step_time: StepTimeChoice = "calibrated"
     """Model of a step's time: calibrated, or {roofline: …}, {affine: …}, {table: path}."""
     policy: Policy

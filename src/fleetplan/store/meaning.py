@@ -18,14 +18,17 @@ BOUGHT = tuple(
         "commitments", "growth", "power", "ownership", "api",
     )
 )  # fmt: skip
+# Of it what says how a given number of GPUs is used.
+PACKED = ("policy.spare_replicas", "policy.buy_unit", "policy.instances", "policy.availability")
 # What a stage does not read, as dotted paths of the meaning; `slo` alone is any promise, wherever in the workload. Whatever
 # is not named here counts, so that a new field of the spec reruns too much rather than too little.
 IGNORED: dict[str, tuple[str, ...]] = {
-    "candidates": ("slo", "policy", "simulation", "seed"),
-    "roofline": ("slo", "policy", "simulation", "seed"),
-    "batching": BOUGHT,
-    "speculation": ("slo", "policy", "simulation", "seed"),
+    "candidates": ("slo", "policy", "simulation", "seed", "capacity"),
+    "roofline": ("slo", "policy", "simulation", "seed", "capacity"),
+    "batching": (*BOUGHT, "capacity"),
+    "speculation": ("slo", "policy", "simulation", "seed", "capacity"),
     "sizing": (),
+    "capacity": tuple(path for path in BOUGHT if path not in PACKED),
     "queueing": (),
 }
 

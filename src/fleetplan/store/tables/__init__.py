@@ -6,6 +6,7 @@ from fleetplan.errors import InputError, unknown_name
 from fleetplan.store.tables import (
     batching,
     candidates,
+    capacity,
     fleet,
     provenance,
     queueing,
@@ -16,11 +17,11 @@ from fleetplan.store.tables import (
 from fleetplan.store.tables.dictionary import Column, Table
 
 # The stages in the order of the data; each is a verb of the command line and a rule of the workflow.
-STAGES = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing", "load")
+STAGES = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing", "capacity", "load")
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for module in (candidates, roofline, batching, speculation, sizing, fleet, queueing, provenance)
+    for module in (candidates, roofline, batching, speculation, sizing, fleet, queueing, capacity, provenance)
     for table in module.TABLES
 }
 
