@@ -98,6 +98,10 @@ def model(name_or_path: str) -> Model:
     files = {entry.stem: entry for entry in _model_files(data_dir())}
     if name_or_path in files:  # without reading every other file for its aliases
         return _model(files[name_or_path])
+    if path.is_absolute() or name_or_path.startswith((".", "~")):
+        raise InputError(
+            f"{name_or_path}: no config.json there, give a config.json, its folder, or a name of the catalogue (`fleetplan models`)"
+        )
     names = {stem: (entry, _entry(entry).get("aliases", ())) for stem, entry in files.items()}
     return _model(_found("model", name_or_path, names))
 

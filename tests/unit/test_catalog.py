@@ -85,3 +85,9 @@ def test_verb_prints_json():
         model_verb.command, ["meta-llama/Llama-3.3-70B-Instruct", "--json"], catch_exceptions=False
     )
     assert json.loads(result.output)["kv_bytes_at"]["8192"] == 327_680 * 8192
+
+
+@pytest.mark.parametrize("path", ["/no/such/path", "./no-such-model", "~/nothing"])
+def test_a_path_that_is_not_there_is_told_as_a_path(path):
+    with pytest.raises(InputError, match=r"no config\.json there"):
+        catalog.model(path)

@@ -189,3 +189,41 @@ def test_drafts_that_are_all_accepted_take_fewer_steps(files: Path) -> None:
     own = run(files, "--drafts", "4", "--acceptance", "1", "--draft-steptime", str(files / "cost.json"))
     assert own["steps"] == drafted["steps"]
     assert own["e2e_mean_s"] > drafted["e2e_mean_s"]
+
+
+def test_too_few_arrivals_do_not_tell_whether_the_queue_grows(files: Path) -> None:
+    answer = run(files)
+    assert answer["stable"] is None
+    assert "too few arrivals" in answer["stability"]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "rows", "ttft_p99_s"), [("conv", 19366, (0.15, 0.5)), ("code", 8819, (1.0, 40.0))]
+)
+def test_the_azure_traces_on_a_real_step_time(
+    shared: Path, tmp_path: Path, name: str, rows: int, ttft_p99_s: tuple[float, float]
+) -> None:
+    """Llama 3.1 8B on one H100, calibrated: a batch of tens for the conversation; the code trace's bursts wait for seconds."""
+    from fleetplan.cli.steptime import command as steptime
+
+    cost = tmp_path / "cost.json"
+    arguments = ["--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--out", str(cost), "--json"]
+    assert CliRunner().invoke(steptime, arguments, catch_exceptions=False).exit_code == 0
+    trace = shared / f"traces/azure2023/AzureLLMInferenceTrace_{name}.csv"
+    answer = CliRunner().invoke(
+        command,
+        ["--requests", str(trace), "--steptime", str(cost), "--max-num-seqs", "256", "--max-num-batched-tokens", "8192",
+         "--kv-blocks", "27000", "--out", str(tmp_path / "rows.csv"), "--json"],
+        catch_exceptions=False,
+    )  # fmt: skip
+    assert answer.exit_code == 0
+    figures = json.loads(answer.output)
+    assert (figures["requests"], figures["finished"], figures["rejected"]) == (rows, rows, 0)
+    assert figures["stable"] is True
+    assert ttft_p99_s[0] < figures["ttft_p99_s"] < ttft_p99_s[1]
+    assert figures["makespan_s"] == pytest.approx(3500, rel=0.03)
+    with (tmp_path / "rows.csv").open() as written:
+        records = list(csv.DictReader(written))
+    assert len(records) == rows
+    assert {row["outcome"] for row in records} == {"finished"}

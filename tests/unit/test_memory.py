@@ -378,3 +378,16 @@ def test_blocks_that_a_simulation_gives_out_are_never_more_than_memory_holds(nam
 def test_blocks_of_plain_models_are_what_memory_has():
     found = memory(model("llama-3.1-8b"), catalog.gpu("h100"), mean_tokens=1000, context_tokens=4000)
     assert found.planned_blocks == found.kv_blocks
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data_parallel": 10**30}, "data_parallel: got 10*, at most 1,048,576"),
+        ({"block_size": 10**9}, "block_size: got 10*, at most"),
+        ({"context_tokens": 1000, "mean_tokens": 1001}, "mean: got 1001 tokens, at most the 1000"),
+    ],
+)
+def test_what_is_a_slip_is_refused(given, says):
+    with pytest.raises(InputError, match=says):
+        memory(catalog.model("llama-3.1-8b").architecture, catalog.gpu("h100-sxm"), **given)

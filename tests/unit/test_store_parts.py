@@ -129,6 +129,14 @@ def test_what_has_no_spec_or_is_not_whole_is_left_out_and_said(folder):
         load(folder / "parts", folder / "s.duckdb", ["tinny"])
 
 
+def test_parts_of_no_whole_scenario_make_no_store(tmp_path):
+    (tmp_path / "parts/half/sizing").mkdir(parents=True)
+    with pytest.raises(InputError, match="no scenario is complete") as said:
+        load(tmp_path / "parts", tmp_path / "s.duckdb")
+    assert "half: incomplete" in said.value.lines[1]
+    assert not (tmp_path / "s.duckdb").exists()
+
+
 def test_a_failed_load_leaves_the_store_that_was_there(folder):
     store = folder / "fleet.duckdb"
     load(folder / "parts", store)

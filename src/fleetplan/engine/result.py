@@ -43,12 +43,15 @@ class Stability:
     """Whether the backlog was still growing when arrivals ended."""
 
     stable: bool
+    """True too where it cannot be judged; see `judged`."""
     backlog_slope_per_s: float
     """Slope of the number waiting over the last three quarters of the arrivals' span [requests/s]."""
     standard_error_per_s: float
     arrival_rate_per_s: float
     verdict: str
     """One sentence."""
+    judged: bool = True
+    """Whether there were arrivals enough to judge by."""
 
 
 @dataclass(frozen=True, eq=False)

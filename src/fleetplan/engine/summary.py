@@ -77,7 +77,7 @@ def summarise(
         "steps": result.steps,
         "makespan_s": result.makespan_s,
         "busy_share": float(result.busy_s.mean() / result.makespan_s) if result.makespan_s else None,
-        "stable": verdict.stable,
+        "stable": verdict.stable if verdict.judged else None,
         "stability": verdict.verdict,
         "classes": by_class,
     }
@@ -113,7 +113,7 @@ def stability(result: Result, warmup_s: float = 0.0) -> Stability:
     end = float(arrival[known].max()) if known.any() else 0.0
     begin = warmup_s + (end - warmup_s) / 4
     if known.sum() < 32 or end <= begin:
-        return Stability(True, 0.0, 0.0, 0.0, "too few arrivals to judge whether the queue grows")
+        return Stability(True, 0.0, 0.0, 0.0, "too few arrivals to judge whether the queue grows", False)
     at = np.linspace(begin, end, 64)
     leaves = np.where(
         np.isfinite(result.finish_s), result.finish_s, np.where(result.outcome == UNFINISHED, np.inf, arrival)

@@ -70,6 +70,8 @@ class Overheads:
     """Count what a tensor-parallel rank holds besides its t-th part: norms, routers, latent projections, KV heads past n_kv."""
 
 
+MOST_DEGREE = 1 << 20
+"""More GPUs in one replica, or tokens in a block, are a slip."""
 NO_OVERHEADS = Overheads(0.0, 0.0, 0.0, replicated=False)
 """The textbook's account: weights split t ways, nothing else taken."""
 
@@ -173,6 +175,10 @@ def memory(
     policy = _policy(engine)
     t, p, d, e = tensor_parallel, pipeline_parallel, data_parallel, expert_parallel
     _check(architecture, t, p, d, e, gpu_memory_utilization, block_size)
+    if mean_tokens is not None and context_tokens is not None and mean_tokens > context_tokens:
+        raise InputError(
+            f"mean: got {mean_tokens} tokens, at most the {context_tokens} of the longest sequence (context)"
+        )
     chosen, kv_bytes = scheme(weights, architecture), kv_dtype_bytes(kv_cache)
     usable = float(gpu.memory_usable_bytes) if usable_bytes is None else float(usable_bytes)
     runtime = overheads.runtime_bytes
@@ -309,6 +315,8 @@ def _check(a: Architecture, t: int, p: int, d: int, e: int, utilisation: float, 
     ):
         if value < 1:
             raise InputError(f"{name}: got {value}, a whole number of at least 1 is needed")
+        if value > MOST_DEGREE:
+            raise InputError(f"{name}: got {value}, at most {MOST_DEGREE:,} is taken")
     if not 0 < utilisation <= 1:
         raise InputError(f"gpu_memory_utilization: got {utilisation}, more than 0 and at most 1 is needed")
     if p > a.layer_count:

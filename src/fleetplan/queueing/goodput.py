@@ -102,7 +102,7 @@ def goodput_curve(
                 1 / tpot if tpot else None,
                 figures["attainment"] or 0.0,
                 figures["goodput_per_s"] or 0.0,
-                bool(figures["stable"]),
+                figures["stable"] is not False,
             )
         )
     return points

@@ -35,7 +35,7 @@ def load(
 
     `scenarios` must be loaded; `known` are those that have a spec (None: whatever has parts). A scenario of `known` that
     lacks a part, and parts whose scenario is not known any more, are left out and named in the answer. Raises
-    `InputError` when a scenario of `scenarios` lacks a part, or a part's columns are not the dictionary's.
+    `InputError` when a scenario of `scenarios` lacks a part, a part's columns are not the dictionary's, or no scenario is left.
     """
     folder = Path(parts_dir)
     if not folder.is_dir():
@@ -64,6 +64,11 @@ def load(
             taken.append(name)
     if faults:
         raise InputError(*faults)
+    if not taken:
+        raise InputError(
+            f"{folder}: no scenario is complete, so no store is made (got {len(found)} folders of parts); run `make plan`",
+            *(f"{folder / name}: {reason}" for name, reason in left_out.items()),
+        )
     store = Path(store)
     with whole(store) as temporary:
         rows = _build(folder, taken, stages, temporary)
