@@ -39,6 +39,7 @@ def workloads(draw: st.DrawFn) -> Requests:
     }[kind]
     longest = draw(st.sampled_from([1, 4, 30, 90]))
     timeouts = draw(st.sampled_from([math.inf, 0.02, 0.3]))
+    most_hidden = draw(st.sampled_from([0, 0, 5, 60]))
     return Requests.of(
         arrival,
         rng.integers(1, draw(st.sampled_from([1, 20, 120])) + 1, count),
@@ -47,6 +48,7 @@ def workloads(draw: st.DrawFn) -> Requests:
         class_index=rng.integers(0, 2, count),
         classes=("chat", "code"),
         prefix_id=rng.integers(-1, 4, count),
+        hidden_tokens=rng.integers(0, most_hidden + 1, count),
     )
 
 
@@ -79,7 +81,7 @@ def both(
 def agree(slow: Result, fast: Result) -> None:
     for name in ("outcome", "reason", "preemptions", "replica"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
-    for name in ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "busy_s"):
+    for name in ("arrival_s", "first_scheduled_s", "first_token_s", "first_visible_s", "finish_s", "busy_s"):
         np.testing.assert_allclose(
             getattr(fast, name), getattr(slow, name), rtol=1e-9, atol=1e-12, err_msg=name
         )
@@ -103,6 +105,10 @@ def conserve(run: Result) -> None:
     assert (run.first_scheduled_s[done] >= run.arrival_s[done] - 1e-9).all()
     assert (run.first_token_s[done] > run.first_scheduled_s[done]).all()
     assert (run.finish_s[done] >= run.first_token_s[done]).all()
+    visible = done & ~run.all_hidden
+    assert (run.first_visible_s[visible] >= run.first_token_s[visible]).all()
+    assert (run.first_visible_s[visible] <= run.finish_s[visible]).all()
+    assert np.isnan(run.first_visible_s[done & run.all_hidden]).all()
     if run.restarts is None and counts["unfinished"] == 0:
         assert sum(h.count for h in run.itl) == (output - 1).sum()
         assert sum(h.count * (h.mean_s or 0) for h in run.itl) == pytest.approx(
@@ -204,4 +210,5 @@ def test_a_run_that_is_cut_off(requests: Requests, config: EngineConfig, until_s
     slow, fast = both(requests, COSTS["memory"], config, until_s=until_s)
     np.testing.assert_array_equal(fast.outcome, slow.outcome)
     np.testing.assert_allclose(fast.first_token_s, slow.first_token_s, rtol=1e-9)
+    np.testing.assert_allclose(fast.first_visible_s, slow.first_visible_s, rtol=1e-9)
     assert fast.steps == slow.steps

@@ -47,6 +47,7 @@ def workloads(draw: st.DrawFn) -> Requests:
         "grid": rng.integers(0, 40, count) * 0.0095,
     }[draw(st.sampled_from(["poisson", "burst", "together", "alone", "grid"]))]
     timeouts = draw(st.sampled_from([math.inf, math.inf, 0.02, 0.3]))
+    most_hidden = draw(st.sampled_from([0, 0, 5, 60]))
     return Requests.of(
         arrival,
         rng.integers(1, draw(st.sampled_from([1, 20, 120])) + 1, count),
@@ -55,6 +56,7 @@ def workloads(draw: st.DrawFn) -> Requests:
         class_index=rng.integers(0, 2, count),
         classes=("chat", "code"),
         prefix_id=rng.integers(-1, 4, count),
+        hidden_tokens=rng.integers(0, most_hidden + 1, count),
     )
 
 
@@ -95,7 +97,7 @@ def agree(slow: Result, fast: Result) -> None:
         np.testing.assert_allclose(
             getattr(fast.handoff, name), getattr(slow.handoff, name), rtol=1e-9, atol=1e-12, err_msg=name
         )
-    for name in ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "busy_s"):
+    for name in ("arrival_s", "first_scheduled_s", "first_token_s", "first_visible_s", "finish_s", "busy_s"):
         np.testing.assert_allclose(
             getattr(fast, name), getattr(slow, name), rtol=1e-9, atol=1e-12, err_msg=name
         )

@@ -14,6 +14,7 @@ from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
+from fleetplan.engine.reveal import reveal_at_once
 from fleetplan.engine.slots import end_request, free_blocks, preempt_last, remove, stop_decoding
 from fleetplan.engine.speculate import FIRST, GOLDEN, SECOND, UNIT
 from fleetplan.engine.state import (
@@ -243,6 +244,9 @@ def keep_drafted(st: State, r: int, now_s: float) -> None:
             add_gap(st, klass, now_s - st.slot[r, k].emitted_s, 1.0)
             if kept > 1:
                 add_gap(st, klass, 0.0, kept - 1.0)
+            if p.hides:
+                before = st.request[i].output - st.slot[r, k].due
+                reveal_at_once(st, i, before, before + kept, now_s)
             st.slot[r, k].emitted_s = now_s
             st.slot[r, k].computed += kept
             st.slot[r, k].due -= kept

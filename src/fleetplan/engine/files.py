@@ -17,12 +17,21 @@ from fleetplan.errors import InputError, unknown_name
 from fleetplan.traffic.requests import Requests
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens")
-OPTIONAL = ("timeout_s", "session_id", "gap_s", "prefix_id", "class")
+OPTIONAL = ("timeout_s", "session_id", "gap_s", "prefix_id", "hidden_tokens", "class")
 MOST_FAULTS = 20
 LONGEST_S = 1e10
 """Latest time [s] that is taken: beyond it a double no longer holds a microsecond, and latencies would be rounded away."""
 
-COLUMNS = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "preemptions", "replica", "outcome")
+COLUMNS = (
+    "arrival_s",
+    "first_scheduled_s",
+    "first_token_s",
+    "finish_s",
+    "preemptions",
+    "replica",
+    "outcome",
+    "first_visible_s",
+)
 HANDOFF_COLUMNS = ("prefill_replica", "decode_replica", "prefilled_s", "reserved_s", "sent_s", "landed_s")
 """Written too where prefill and decode are pools of their own."""
 
@@ -162,6 +171,13 @@ def _tokens(cell: str) -> int:
     return value
 
 
+def _hidden(cell: str) -> int:
+    value = _whole(cell) if cell.strip() else 0
+    if not 0 <= value < 1 << 31:
+        raise ValueError(cell)
+    return value
+
+
 def _timeout(cell: str) -> float:
     return math.inf if not cell.strip() else _time(cell)
 
@@ -186,6 +202,7 @@ _PARSERS: dict[str, tuple[Any, str]] = {
     "timeout_s": (_timeout, "a number of seconds from 0 to 1e10, or nothing for never"),
     "session_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "gap_s": (_gap, "a number of seconds from 0 to 1e10, or nothing where arrival_s is fixed"),
+    "hidden_tokens": (_hidden, "a whole number from 0 to 2^31 − 1, or nothing for none"),
     "prefix_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "class": (str, "a name"),
 }

@@ -15,6 +15,7 @@ from fleetplan.engine.leaving import give_up
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import head_of, pop_head, push_back
+from fleetplan.engine.reveal import reveal
 from fleetplan.engine.schedule import begin, may_admit
 from fleetplan.engine.slots import remove, stop_decoding
 from fleetplan.engine.state import BUSY, IDLE, READY, STRETCH, State
@@ -264,7 +265,9 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
     while lost >= 0:
         after = st.request[lost].behind
         st.request[lost].generated = 0
-        st.request[lost].first_token_s = math.nan
+        st.request[lost].first_token_s = st.request[lost].finish_s = math.nan
+        if p.hides:
+            st.hidden[lost].visible_s = math.nan
         st.extra[lost].restarts += 1
         if p.expiring:
             expect_expiry(st, lost, max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s))
@@ -285,6 +288,8 @@ def stop(st: State, r: int, now_s: float) -> None:
             whole -= 1
         if whole > 0:
             add_stretch_gaps(st, r, whole)
+            if st.p[0].hides:
+                reveal(st, r, whole, rec.now_s + stretch_s(rec, whole))
         begun = whole + (1 if rec.now_s + stretch_s(rec, whole) + NANOSECOND < now_s else 0)
         rec.steps += begun
     else:

@@ -13,6 +13,7 @@ from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.leaving import end_batch, hold_slot, leave
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
+from fleetplan.engine.reveal import reveal, reveal_at_once
 from fleetplan.engine.slots import cross_windows, end_request, finish_due, free_blocks, remove, start_decoding
 from fleetplan.engine.state import BUSY, DRAFTED, IDLE, PREFILL_FIRST, READY, STATIC, STRETCH, State
 
@@ -122,6 +123,8 @@ def _advance(st: State, r: int, j: int, now_s: float) -> None:
         rec.free -= blocks_needed(st, r, j)
         if p.caching:
             evict_to(st, r, rec.free)
+    if p.hides:
+        reveal(st, r, j, now_s)
     rec.counter += j
     rec.kv_read += j * rec.growing
     if p.window:
@@ -177,6 +180,8 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
     else:
         add_gap(st, st.request[i].klass, now_s - st.request[i].finish_s, 1.0)
     st.request[i].generated += 1
+    if p.hides:
+        reveal_at_once(st, i, st.request[i].generated - 1, st.request[i].generated, now_s)
     left = st.request[i].output - st.request[i].generated
     if left > 0:
         start_decoding(st, r, k, left)

@@ -57,10 +57,11 @@ class Plain(Schedulers):
             requests.arrival_s,
             requests.timeout_s,
             requests.gap_s,
+            requests.hidden_tokens,
         )
         self.sequences = [
-            Sequence(row, int(s), int(g), float(a), float(timeout), float(gap))
-            for row, (s, g, a, timeout, gap) in enumerate(zip(*columns, strict=True))
+            Sequence(row, int(s), int(g), float(a), float(timeout), float(gap), hidden=int(hidden))
+            for row, (s, g, a, timeout, gap, hidden) in enumerate(zip(*columns, strict=True))
         ]
         self.class_index = requests.class_index
         if config.prefix_cache is not None:
@@ -257,7 +258,7 @@ class Plain(Schedulers):
             s.computed = s.generated = s.blocks = 0
             s.emitting = False
             s.whole = []
-            s.first_token_s = math.nan
+            s.first_token_s = s.first_visible_s = math.nan
             s.restarts += 1
             if s.timeout_s < math.inf:
                 late = max(s.arrival_s + s.timeout_s, now_s)
@@ -352,6 +353,8 @@ class Plain(Schedulers):
                 self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
             s.last_token_s = now_s
             s.generated += 1
+            if s.generated == s.hidden + 1:
+                s.first_visible_s = now_s
             self.emissions_s.append(now_s)
         if s.generated == s.output:
             s.outcome, s.finish_s = FINISHED, now_s

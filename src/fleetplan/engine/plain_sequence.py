@@ -35,7 +35,9 @@ class Sequence:
     successor: Sequence | None = None
     replica: int = -1
     first_scheduled_s: float = math.nan
+    hidden: int = 0
     first_token_s: float = math.nan
+    first_visible_s: float = math.nan
     last_token_s: float = math.nan
     finish_s: float = math.nan
     outcome: int = UNFINISHED

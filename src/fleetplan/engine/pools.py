@@ -107,6 +107,7 @@ def _of_twin(requests: Requests, twin: PlainPools, until_s: float) -> Result:
         steps=sum(r.steps for r in replicas),
         busy_s=np.array([r.busy_s for r in replicas]),
         itl=tuple(from_values(gaps[owner == k]) for k in range(len(requests.classes))),
+        visible_s=np.array([s.first_visible_s for s in rows]) if (requests.hidden_tokens > 0).any() else None,
         handoff=_handoff(prefill, decode, times, until_s),
     )
 
@@ -128,6 +129,7 @@ def _of_kernel(requests: Requests, pools: Pools, until_s: float) -> Result:
         steps=int(pools.prefill.replica["steps"].sum() + pools.decode.replica["steps"].sum()),
         busy_s=np.concatenate([pools.prefill.replica["busy_s"], pools.decode.replica["busy_s"]]),
         itl=tuple(from_bins(gaps["weight"], gaps["weighted_s"]) for gaps in pools.prefill.gaps),
+        visible_s=pools.decode.hidden["visible_s"].copy() if pools.decode.p["hides"][0] else None,
         handoff=_handoff(way["prefill"].copy(), way["decode"].copy(), times, until_s),
     )
 

@@ -16,7 +16,7 @@ from fleetplan.errors import InputError
 from fleetplan.traffic.requests import Requests
 
 Floats = NDArray[np.float64]
-METRICS = ("ttft", "tpot", "itl", "e2e")
+METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ class Result:
     """Gaps between a request's tokens, one histogram a class."""
     series: Series | None = None
     """None where no resolution was given."""
+    visible_s: Floats | None = None
+    """First visible token [s], NaN where a request hides all of its tokens; None where no request hides any."""
     restarts: NDArray[np.int32] | None = None
     """How often each request was lost with its replica and began anew; None where no outage was given."""
     handoff: Handoff | None = None
@@ -106,6 +108,23 @@ class Result:
     def ttft_s(self) -> Floats:
         """Arrival to first token [s]; inf for a request that was rejected or gave up, NaN for an unfinished one."""
         return self._missed(self.first_token_s - self.arrival_s)
+
+    @property
+    def first_visible_s(self) -> Floats:
+        """When the first visible token came out [s]: the first token where a request hides none."""
+        if self.visible_s is None:
+            return self.first_token_s
+        return np.where(self.requests.hidden_tokens == 0, self.first_token_s, self.visible_s)
+
+    @property
+    def all_hidden(self) -> NDArray[np.bool_]:
+        """Requests whose every token is hidden: they have no first visible one."""
+        return self.requests.hidden_tokens >= self.requests.output_tokens
+
+    @property
+    def ttfvt_s(self) -> Floats:
+        """Arrival to first visible token [s]; NaN where all are hidden and it finished; else inf and NaN as in `ttft_s`."""
+        return self._missed(self.first_visible_s - self.arrival_s)
 
     @property
     def tpot_s(self) -> Floats:

@@ -191,6 +191,7 @@ def _compiled(
         steps=int(state.replica["steps"].sum()),
         busy_s=state.replica["busy_s"].copy(),
         itl=tuple(from_bins(gaps["weight"], gaps["weighted_s"]) for gaps in state.gaps),
+        visible_s=state.hidden["visible_s"].copy() if state.p["hides"][0] else None,
         restarts=state.extra["restarts"].copy() if outages else None,
         prefix_hit_tokens=state.content["hit"].copy() if config.prefix_cache is not None else None,
     )
@@ -252,6 +253,7 @@ def _plain(
         steps=sum(r.steps for r in engine.replicas),
         busy_s=np.array([r.busy_s for r in engine.replicas]),
         itl=tuple(from_values(gaps[owner == k]) for k in range(len(requests.classes))),
+        visible_s=np.array([s.first_visible_s for s in rows]) if (requests.hidden_tokens > 0).any() else None,
         restarts=np.array([s.restarts for s in rows], dtype=np.int32) if outages else None,
         prefix_hit_tokens=None
         if config.prefix_cache is None

@@ -11,6 +11,7 @@ from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, 
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.engine.queues import pop_head, push_front
+from fleetplan.engine.reveal import expect_visible
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
 
 
@@ -77,6 +78,8 @@ def remove(st: State, r: int, k: int) -> None:
 def start_decoding(st: State, r: int, k: int, left: int) -> None:
     """Slot k adds one token a step from the next step on, `left` in all."""
     rec, p = st.replica[r], st.p[0]
+    if p.hides and p.drafts == 0:
+        expect_visible(st, r, k, left)
     if p.drafts > 0:  # the counter stands at 0: each sequence advances by itself
         st.slot[r, k].due = left
         st.slot[r, k].kept = 0
@@ -124,7 +127,7 @@ def stop_decoding(st: State, r: int, k: int) -> None:
         st.residues[r, residue(st, st.slot[r, k].computed)] -= 1
     computed = st.slot[r, k].computed + rec.counter
     st.slot[r, k].computed = computed
-    st.slot[r, k].due = -1
+    st.slot[r, k].due = st.slot[r, k].visible = -1
     rec.decoding -= 1
     rec.growing -= 1
     rec.kv_read -= computed + 1
@@ -232,7 +235,7 @@ def _finish_in_order(st: State, r: int, now_s: float) -> None:
 def _keep_slot(st: State, r: int, k: int) -> None:
     """Static: the slot of a finished member goes on costing a decode at its last context."""
     rec = st.replica[r]
-    st.slot[r, k].due = -1
+    st.slot[r, k].due = st.slot[r, k].visible = -1
     rec.decoding -= 1
     rec.growing -= 1
     rec.kv_read -= 1

@@ -36,7 +36,7 @@ PARAMETERS = np.dtype(
         ("caching", "i8"), ("nodes", "i8"), ("host_blocks", "i8"), ("disk_blocks", "i8"), ("host_block_s", "f8"), ("disk_block_s", "f8"),
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
-        ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"),
+        ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"), ("hides", "i8"),
     ]
 )  # fmt: skip
 DRAFT = np.dtype(
@@ -62,7 +62,7 @@ REPLICA = np.dtype(
         ("counter", "i8"), ("decoding", "i8"), ("growing", "i8"), ("kv_read", "i8"),
         ("window_growing", "i8"), ("window_read", "i8"),
         ("running", "i8"), ("first", "i8"), ("last", "i8"), ("new", "i8"), ("partial", "i8"), ("free", "i8"),
-        ("heap", "i8"), ("crossings", "i8"), ("free_slots", "i8"),
+        ("heap", "i8"), ("crossings", "i8"), ("visibles", "i8"), ("free_slots", "i8"),
         ("fresh", "i8"), ("fresh_first", "i8"), ("last_decode_s", "f8"),
         ("outstanding", "i8"), ("steps", "i8"), ("busy_s", "f8"),
         # the stretch under way: step i lasts hidden + (lead + lead_slope·i until `turn`, then tail + tail_slope·i)
@@ -92,11 +92,13 @@ EXTRA = np.dtype(
 SLOT = np.dtype(
     [
         ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i4"), ("order", "i8"),
-        ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"),
+        ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"), ("visible", "i8"),
     ]
 )  # fmt: skip
 """A running sequence: `order` is its number among those admitted, `due` is the counter at which it finishes, −1 while it does not decode; with drafts
-`kept` is what it emits."""
+`kept` is what it emits; `visible` is the counter at which its first visible token is out, −1 where none is to come."""
+HIDDEN = np.dtype([("tokens", "i8"), ("visible_s", "f8")])
+"""Tokens that a request hides, and when the first visible one is out."""
 CONTENT = np.dtype(
     [
         ("leaf", "i4"), ("depth", "i4"), ("previous", "i4"), ("history", "i4"),
@@ -144,6 +146,8 @@ class State(NamedTuple):
     draft_compute: NDArray[np.float64]
     draft_memory: NDArray[np.float64]
     work: NDArray[Any]
+    hidden: NDArray[Any]
+    visible_heap: NDArray[np.int64]
 
     content: NDArray[Any]
     segment: NDArray[Any]
@@ -193,6 +197,7 @@ def make_state(
     expiring = bool(np.isfinite(requests.timeout_s).any())
     turns = bool((~np.isnan(requests.gap_s)).any())
     dynamic = turns or closed is not None
+    hides = bool((requests.hidden_tokens > 0).any())
     p = np.zeros(1, PARAMETERS)
     values: dict[str, Any] = {
         "scheduler": scheduler, "max_num_seqs": slots, "limited": limited,
@@ -203,7 +208,7 @@ def make_state(
         "max_queued_requests": _or_unlimited(config.max_queued_requests),
         "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
         "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
-        "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "until_s": until_s,
+        "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "hides": hides, "until_s": until_s,
         "window": steptime.window_tokens, "resolution_s": resolution_s,
     }  # fmt: skip
     for name, value in values.items():
@@ -223,7 +228,7 @@ def make_state(
     queue["first"] = queue["last"] = -1
     heaps = (replicas, 2 * slots + 2)
     slot = np.zeros((replicas, slots), SLOT)
-    slot["due"] = slot["crossing"] = -1
+    slot["due"] = slot["crossing"] = slot["visible"] = -1
     state = State(
         p=p, replica=replica, queue=queue,
         overhead=steptime.overhead_s, compute=steptime.compute_s, memory=steptime.memory_s,
@@ -242,6 +247,8 @@ def make_state(
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
         draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
         draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
+        hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
+        visible_heap=np.zeros(heaps if hides else (replicas, 1), np.int64),
         **_cache(requests, config, replicas, p),
     )  # fmt: skip
     if closed is not None:
@@ -326,6 +333,12 @@ def _request_rows(requests: Requests) -> NDArray[Any]:
     for name in ("scheduled_s", "first_token_s", "finish_s"):
         rows[name] = np.nan
     rows["behind"] = rows["served_by"] = -1
+    return rows
+
+
+def _hidden_rows(requests: Requests) -> NDArray[Any]:
+    rows = np.zeros(len(requests), HIDDEN)
+    rows["tokens"], rows["visible_s"] = requests.hidden_tokens, np.nan
     return rows
 
 

@@ -13,7 +13,7 @@ from fleetplan.report.reading import Row
 MOST_ROWS = 60
 
 _WORDS = {
-    "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "kv": "KV", "gpu": "GPU", "gpus": "GPUs",
+    "ttft": "TTFT", "ttfvt": "TTFVT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "kv": "KV", "gpu": "GPU", "gpus": "GPUs",
     "id": "id", "mtp": "MTP", "cv": "CV", "api": "API", "usd": "USD", "pue": "PUE", "slo": "SLO",
 }  # fmt: skip
 _UNIT_ENDING = re.compile(

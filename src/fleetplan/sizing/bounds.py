@@ -21,9 +21,16 @@ class Lone:
     """Latencies [s] of each request if it had a replica to itself; shape (n,)."""
 
     ttft_s: Floats
+    ttfvt_s: Floats
+    """Of no meaning where a request hides all of its tokens."""
     tpot_s: Floats
     """0 where a request has one output token."""
     e2e_s: Floats
+
+    @property
+    def by_metric(self) -> dict[str, Floats]:
+        """Each of them by the name that promises use."""
+        return {"ttft": self.ttft_s, "ttfvt": self.ttfvt_s, "tpot": self.tpot_s, "e2e": self.e2e_s}
 
 
 def lone(
@@ -63,7 +70,16 @@ def lone(
             cut = np.minimum(first, step.window_tokens)
             tpot[several] = np.minimum(tpot[several], step.step_s(1, 1, 1, context, context, cut, cut))
         tpot[several] *= np.ceil(gaps[several] / tokens_a_step) / gaps[several]
-    return Lone(ttft, tpot, ttft + gaps * tpot)
+    hidden = requests.hidden_tokens > 0
+    ttfvt = ttft
+    if hidden.any():  # the first decode step is the shortest of them
+        first = prompt[hidden] + 1.0
+        cut = np.minimum(first, step.window_tokens) if step.window_tokens else np.zeros_like(first)
+        ttfvt = ttft.copy()
+        ttfvt[hidden] += np.ceil(requests.hidden_tokens[hidden] / tokens_a_step) * step.step_s(
+            1, 1, 1, first, first, cut, cut
+        )
+    return Lone(ttft, ttfvt, tpot, ttft + gaps * tpot)
 
 
 def hopeless(limits: tuple[Limit, ...], requests: Requests, alone: Lone) -> str | None:
@@ -75,7 +91,7 @@ def hopeless(limits: tuple[Limit, ...], requests: Requests, alone: Lone) -> str 
         if len(limit.bounds) > 1 or limit.limit_s is None:
             return f"{limit.name}: alone on a replica {ok.mean():.1%} of the requests would meet it; no number of replicas mends it"
         value = float(
-            np.quantile(_values(alone)[limit.bounds[0][0]][rows], limit.share, method="inverted_cdf")
+            np.quantile(alone.by_metric[limit.bounds[0][0]][rows], limit.share, method="inverted_cdf")
         )
         return (
             f"{limit.name}: {spoken_s(value)} for requests that have a replica to themselves, above {spoken_s(limit.limit_s)}; "
@@ -136,8 +152,13 @@ def least_work_s(
     return float(max(by_compute.mean(), by_memory.mean(), 0.0))
 
 
-def _values(alone: Lone) -> dict[str, Floats]:
-    return {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
+def judged(metric: str, requests: Requests) -> NDArray[np.bool_]:
+    """Requests that have this metric at all: one token has no TPOT, and one that hides every token no first visible one."""
+    if metric == "tpot":
+        return requests.output_tokens > 1
+    if metric == "ttfvt":
+        return requests.hidden_tokens < requests.output_tokens
+    return np.ones(len(requests), dtype=bool)
 
 
 def _met(limit: Limit, requests: Requests, alone: Lone) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -145,12 +166,11 @@ def _met(limit: Limit, requests: Requests, alone: Lone) -> tuple[NDArray[np.bool
     rows = requests.class_index == requests.classes.index(limit.class_name)
     if limit.metric == "itl":
         rows[:] = False
-    if limit.metric == "tpot":
-        rows &= requests.output_tokens > 1
+    rows &= judged(limit.metric, requests)
     ok = np.ones(int(rows.sum()), dtype=bool)
-    values = _values(alone)
     for metric, bound, growth in limit.bounds if ok.size else ():
-        ok &= values[metric][rows] <= bound + growth * requests.prompt_tokens[rows]
+        met = alone.by_metric[metric] <= bound + growth * requests.prompt_tokens
+        ok &= (met | ~judged(metric, requests))[rows]
     return rows, ok
 
 

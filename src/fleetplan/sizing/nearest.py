@@ -86,14 +86,14 @@ def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
         assert built.step is not None
         assert built.config is not None
         alone = built.lone(mix)
-        values = {"ttft": alone.ttft_s, "tpot": alone.tpot_s, "e2e": alone.e2e_s}
+        values = alone.by_metric
         worst, needs = 1.0, []
         for limit in traffic.limits:
             bound = limit.limit_s
             if bound is None or limit.metric not in values:
                 continue
             rows = mix.class_index == mix.classes.index(limit.class_name)
-            rows &= (mix.output_tokens > 1) | (limit.metric != "tpot")
+            rows &= bounds.judged(limit.metric, mix)
             if not rows.any():
                 continue
             value = float(np.quantile(values[limit.metric][rows], limit.share, method="inverted_cdf"))

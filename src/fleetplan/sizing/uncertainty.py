@@ -271,10 +271,13 @@ def longer(requests: Requests, output: float, prompt: float = 1.0, most: int | N
     prompts = np.maximum(np.rint(requests.prompt_tokens * prompt), 1).astype(np.int64)
     prompts = np.clip(prompts, np.maximum(requests.prefix_tokens, 1), most - 1)
     outputs = np.maximum(np.rint(requests.output_tokens * output), 1).astype(np.int64)
+    outputs = np.minimum(outputs, most - prompts)
+    hidden = np.minimum(np.rint(requests.hidden_tokens * output).astype(np.int64), outputs)
     return replace(
         requests,
         prompt_tokens=prompts.astype(requests.prompt_tokens.dtype),
-        output_tokens=np.minimum(outputs, most - prompts).astype(requests.output_tokens.dtype),
+        output_tokens=outputs.astype(requests.output_tokens.dtype),
+        hidden_tokens=hidden,
     )
 
 

@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 
 GROWING_SHARE = 0.01
 """Of the requests of a run: a queue at its end is a growing one only where it holds more."""
-PERCENTILES = {"ttft": (50, 95, 99), "tpot": (50, 95, 99), "e2e": (50, 99)}
-"""Percentiles of each latency that a verdict keeps, over all classes."""
+PERCENTILES = {"ttft": (50, 95, 99), "ttfvt": (99,), "tpot": (50, 95, 99), "e2e": (50, 99)}
+"""Percentiles of each latency that a verdict keeps, over all classes; of TTFVT where tokens are hidden."""
 BATCHES = 16
 """Contiguous batches that one replication is cut into; their means give the standard error of a share."""
 
@@ -31,7 +31,7 @@ class Limit:
 
     class_name: str
     metric: str
-    """ttft, tpot, itl, e2e, or attainment."""
+    """ttft, ttfvt, tpot, itl, e2e, or attainment."""
     percentile: str
     """As the spec has it, p99; for attainment the share in percent."""
     share: float
@@ -178,7 +178,7 @@ class Verdict:
 def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime = NO_CLIENT) -> Sample:
     """Judge the requests of the limit's class that arrive from `warmup_s` on; rejected and timed-out ones are misses.
 
-    `client_s` is the network's and the API's part of TTFT and E2E.
+    `client_s` is the network's and the API's part of TTFT, TTFVT and E2E.
     """
     index = result.requests.classes.index(limit.class_name)
     if limit.metric == "itl":
@@ -187,17 +187,21 @@ def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime =
         share = met / histogram.count if histogram.count else 1.0
         return Sample(int(histogram.count), met, np.array([share]), histogram.value_s, histogram.weight)
     rows = (result.requests.class_index == index) & (result.arrival_s >= warmup_s)
-    single = result.requests.output_tokens[rows] == 1
     finished = result.outcome[rows] == FINISHED
-    judged = ~(single & finished) if limit.metric == "tpot" else np.ones(int(rows.sum()), dtype=bool)
+    # A one-token answer has no TPOT to break, one that hides every token no TTFVT.
+    without = {"tpot": result.requests.output_tokens[rows] == 1, "ttfvt": result.all_hidden[rows]}
+    judged = (
+        ~(without[limit.metric] & finished) if limit.metric in without else np.ones(len(finished), dtype=bool)
+    )
     ok = np.ones(int(rows.sum()), dtype=bool)
     value = np.full(int(rows.sum()), np.inf)
     for metric, bound_s, per_token_s in limit.bounds:
         value = getattr(result, f"{metric}_s")[rows]
-        # An unfinished request has not kept its promise; a one-token answer has no TPOT to break.
-        if metric in ("ttft", "e2e"):
+        if metric != "tpot":
             value = value + client_s.of(result.requests.prompt_tokens[rows], in_flight(result))
-        value = np.where(np.isnan(value), np.where(single & finished, 0.0, np.inf), value)
+        # An unfinished request has not kept its promise.
+        free = without[metric] & finished if metric in without else np.zeros(len(finished), dtype=bool)
+        value = np.where(np.isnan(value), np.where(free, 0.0, np.inf), value)
         ok &= value <= bound_s + per_token_s * result.requests.prompt_tokens[rows]
     ok = ok[judged]
     batches = np.array([part.mean() for part in np.array_split(ok, BATCHES) if len(part)])
@@ -267,6 +271,8 @@ def judge(
         result, warmup_s = run(replication)
         for kept, limit in zip(samples, limits, strict=True):
             kept.append(sample(result, limit, warmup_s, client_s))
+        if not (result.requests.hidden_tokens > 0).any():
+            values.pop("ttfvt", None)
         for metric, kept_values in values.items():
             kept_values.append(_values(result, metric, warmup_s, client_s))
         stable.append(not _queue_grows(result, warmup_s))

@@ -12,7 +12,7 @@ from fleetplan.spec.base import Model, PositiveShare, Seconds, SecondsOrZero, fa
 from fleetplan.spec.percentiles import OpenPercentile, fraction
 from fleetplan.spec.units import Quantity, shown
 
-METRICS = ("ttft", "tpot", "itl", "e2e")
+METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Promise:
     """One promise: at least `fraction` of the requests have `metric` ≤ limit_s + per_prompt_token_s · prompt tokens."""
 
     metric: str
-    """ttft, tpot, itl or e2e."""
+    """ttft, ttfvt, tpot, itl or e2e."""
     percentile: str
     """As written: p99, p99.9."""
     fraction: float
@@ -91,6 +91,8 @@ class Attainment(Model):
     """Share of the requests, like 0.95."""
     ttft_s: Seconds | None = None
     """Limit of a request's time to first token."""
+    ttfvt_s: Seconds | None = None
+    """Limit of a request's time to first visible token."""
     tpot_s: Seconds | None = None
     """Limit of a request's time per output token."""
     e2e_s: Seconds | None = None
@@ -98,8 +100,8 @@ class Attainment(Model):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.ttft_s is None and self.tpot_s is None and self.e2e_s is None:
-            raise fault("has no limit (got only share), give one or more of ttft, tpot, e2e")
+        if self.ttft_s is None and self.ttfvt_s is None and self.tpot_s is None and self.e2e_s is None:
+            raise fault("has no limit (got only share), give one or more of ttft, ttfvt, tpot, e2e")
         return self
 
 
@@ -108,6 +110,8 @@ class Slo(Model):
 
     ttft_s: GrowingLimits | None = None
     """Time to first token, by percentile of the requests; a limit may grow with the prompt: {base: 300 ms, per_prompt_token: 0.2 ms/token}."""
+    ttfvt_s: GrowingLimits | None = None
+    """Time to first visible token, after those that `reasoning_tokens` hides, by percentile of the requests that show one."""
     tpot_s: Limits | None = None
     """Time per output token, (finish − first token)/(output − 1), by percentile of the requests."""
     itl_s: Limits | None = None
@@ -121,12 +125,12 @@ class Slo(Model):
     def _some(self) -> Self:
         if not self.promises() and self.attainment is None:
             raise fault(
-                "promises nothing (got an empty mapping), give one of ttft, tpot, itl, e2e, attainment"
+                "promises nothing (got an empty mapping), give one of ttft, ttfvt, tpot, itl, e2e, attainment"
             )
         return self
 
     def promises(self) -> tuple[Promise, ...]:
-        """All percentile promises, in the order ttft, tpot, itl, e2e and by rising percentile."""
+        """All percentile promises, in the order ttft, ttfvt, tpot, itl, e2e and by rising percentile."""
         found = []
         for metric in METRICS:
             for key, limit in (getattr(self, f"{metric}_s") or {}).items():

@@ -75,7 +75,15 @@ def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[d
 def _row(
     name: str, share: float, offered: float, figures: dict[str, Any], stable: bool, tokens: bool
 ) -> dict[str, Any]:
-    of_tokens = ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
+    of_tokens = (
+        "ttft_p50_s",
+        "ttft_p95_s",
+        "ttft_p99_s",
+        "ttfvt_p99_s",
+        "tpot_p50_s",
+        "tpot_p95_s",
+        "tpot_p99_s",
+    )
     return {
         "load_share": share,
         "class": name,

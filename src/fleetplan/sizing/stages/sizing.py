@@ -328,7 +328,10 @@ def _plan(option: Option, decision: Decision) -> Row:
         "sustainable_requests_per_s": option.sustainable_per_s,
         "utilisation": verdict.utilisation if verdict else None,
         **fleet_money(option.fleet if count is not None else None, decision.plan),
-        **{key: latencies.get(key) for key in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p95_s")},
+        **{
+            key: latencies.get(key)
+            for key in ("ttft_p50_s", "ttft_p99_s", "ttfvt_p99_s", "tpot_p50_s", "tpot_p95_s")
+        },
         "on_frontier": None,
     }
 

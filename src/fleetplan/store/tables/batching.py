@@ -19,6 +19,12 @@ SIMULATIONS = Table(
         number("ttft_p50_s", "median time to first token; null: unbounded", "s", nullable=True),
         number("ttft_p95_s", "95th percentile of time to first token; null: unbounded", "s", nullable=True),
         number("ttft_p99_s", "99th percentile of time to first token; null: unbounded", "s", nullable=True),
+        number(
+            "ttfvt_p99_s",
+            "99th percentile of time to first visible token: that of TTFT where none is hidden; null: unbounded",
+            "s",
+            nullable=True,
+        ),
         number("tpot_p50_s", "median time per output token; null: unbounded", "s", nullable=True),
         number("tpot_p95_s", "95th percentile of time per output token; null: unbounded", "s", nullable=True),
         number("tpot_p99_s", "99th percentile of time per output token; null: unbounded", "s", nullable=True),

@@ -10,7 +10,7 @@ RESILIENCE = Table(
         SCENARIO,
         text("event", "what happens"),
         text("class", "class of requests"),
-        text("metric", "ttft, tpot, itl, e2e or attainment"),
+        text("metric", "ttft, ttfvt, tpot, itl, e2e or attainment"),
         number("percentile", "percentile of the promise, 0 to 100"),
         integer("replicas", "replicas that run before the event, spares included"),
         integer("lost_replicas", "most of them that are away at once"),

@@ -5,6 +5,12 @@ from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, 
 LATENCIES = (
     number("ttft_p50_s", "median time to first token at this count; null: unbounded", "s", nullable=True),
     number("ttft_p99_s", "99th percentile of time to first token; null: unbounded", "s", nullable=True),
+    number(
+        "ttfvt_p99_s",
+        "99th percentile of time to first visible token; null: unbounded, or no token is hidden",
+        "s",
+        nullable=True,
+    ),
     number("tpot_p50_s", "median time per output token; null: unbounded", "s", nullable=True),
     number("tpot_p95_s", "95th percentile of time per output token; null: unbounded", "s", nullable=True),
 )
@@ -228,7 +234,7 @@ EVIDENCE = Table(
         CANDIDATE,
         integer("replicas", "replicas that serve"),
         text("class", "class of requests"),
-        text("metric", "ttft, tpot, itl, e2e, attainment, utilisation, deadline or throughput"),
+        text("metric", "ttft, ttfvt, tpot, itl, e2e, attainment, utilisation, deadline or throughput"),
         number("percentile", "percentile of the promise, 0 to 100; of the utilisation cap 100"),
         number("limit_s", "the promise; null: it is no single time", "s", nullable=True),
         number("simulated_s", "the simulated value; null: unbounded, or no single time", "s", nullable=True),
