@@ -79,9 +79,7 @@ def engines(draw: st.DrawFn) -> EngineConfig:
         max_num_batched_tokens=draw(st.sampled_from([1, 3, 16, 64, 512])),
         kv_blocks=draw(st.sampled_from([None, 13, 25, 40, 90, 400])),
         block_size=draw(st.sampled_from([1, 4, 5, 16])),
-        speculation=draw(
-            st.sampled_from([None, None, Speculation.of([0.8, 0.6, 0.5], draft_cost=0.1)])
-        ),
+        speculation=draw(st.sampled_from([None, None, Speculation.of([0.8, 0.6, 0.5], draft_cost=0.1)])),
         prefix_cache=PrefixCache(host, 1e-3, draw(st.sampled_from([0, 7, 50])) if host else 0, 4e-3),
     )
 

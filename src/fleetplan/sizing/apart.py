@@ -50,9 +50,11 @@ class Apart(Machine):
         )
         ttft = np.where(apart, before.ttft_s, own.ttft_s)
         e2e = ttft + crossing + gaps * own.tpot_s
+        later = ttft + crossing + (own.ttfvt_s - own.ttft_s)
         if self._split.first_token == "landing":
             ttft, crossing = ttft + crossing, np.zeros(len(requests))
-        return Lone(ttft, own.tpot_s + crossing / np.maximum(gaps, 1), e2e)
+        ttfvt = np.where(requests.hidden_tokens > 0, later, ttft)
+        return Lone(ttft, ttfvt, own.tpot_s + crossing / np.maximum(gaps, 1), e2e)
 
     def least_work_s(self, mix: Requests) -> float:
         """Time [s] of all replicas of the ratio that a request takes at the very least: that of the pool which has more to do."""
