@@ -77,7 +77,7 @@ def test_switching_a_term_off_never_makes_a_step_longer(term):
     if term in ("experts_touched", "routing_correlation"):
         assert float(less.step_s(*step)) >= float(full.step_s(*step))
     else:
-        assert float(less.step_s(*step)) <= float(full.step_s(*step))
+        assert float(less.step_s(*step)) <= float(full.step_s(*step)) * (1 + 1e-12)
 
 
 def test_explained_terms_add_up_to_the_step():

@@ -12,9 +12,9 @@ from fleetplan.physics import constants
 
 LIMITS = {
     # way of leaving out: (TPOT median, mean, p90; TTFT median; output tokens/s median), a little above what was reached
-    "deployment": (0.052, 0.095, 0.22, 0.225, 0.05),
-    "pair": (0.11, 0.165, 0.37, 0.30, 0.11),
-    "nearest": (0.125, 0.175, 0.38, 0.37, 0.12),
+    "deployment": (0.045, 0.078, 0.175, 0.14, 0.042),
+    "pair": (0.08, 0.12, 0.26, 0.30, 0.08),
+    "nearest": (0.095, 0.13, 0.28, 0.31, 0.085),
 }
 
 

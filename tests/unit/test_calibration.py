@@ -59,6 +59,7 @@ def test_predictions_from_the_basis_equal_the_step_time_model():
         tensor_parallel=point.layout.tensor_parallel,
         engine=point.engine,
         max_tokens=16384,
+        release=point.release,
     )
     assert chosen[0].basis == "deployment"
     made = compose(
@@ -68,7 +69,7 @@ def test_predictions_from_the_basis_equal_the_step_time_model():
             point.output_tokens,
             "whole",
             max(8192, point.prompt_tokens + point.concurrency),
-            2048,
+            point.concurrency - 1,
         )
     )
     assert made is not None

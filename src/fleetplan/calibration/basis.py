@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetplan.calibration.closedloop import Benchmark, Composition, Policy, compose
+from fleetplan.calibration.closedloop import Benchmark, Composition, compose
 from fleetplan.calibration.points import Point, read_points
+from fleetplan.calibration.recipes import recipe
 from fleetplan.physics import precision
 from fleetplan.physics.form import Floats
 from fleetplan.physics.roofline import replica_work
@@ -19,17 +20,15 @@ from fleetplan.physics.terms import CLASSES, OVERHEAD_UNITS, Rows, slopes, token
 from fleetplan.physics.work import Work
 
 INDEX = {name: k for k, name in enumerate(CLASSES)}
-POLICY: dict[str, Policy] = {"vllm": "chunked", "trtllm": "whole", "sglang": "prefill_first"}
 TPOT, TTFT = 0, 1
 # Share of a GPU's usable memory that weights and KV may take, and what runtime, graphs and workspace keep of it [bytes].
 _MEMORY_SHARE = 0.93
 _RESERVED_BYTES = 4e9
-SUSPECTED_TOKENS_PER_STEP = 1.6
 
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Rows of max(left·k[left_class], right·k[right_class]) that add up to TPOT and TTFT of each point [s]."""
+    """Sums of k and rows of max(left·k[left_class], right·k[right_class]) that add up to TPOT and TTFT of each point [s]."""
 
     points: int
     metric: NDArray[np.int64]
@@ -38,11 +37,14 @@ class Basis:
     right: Floats
     left_class: NDArray[np.int64]
     right_class: NDArray[np.int64]
+    sums: Floats
+    """(points, 2, classes) seconds of what no other limit can hide."""
 
     def predict(self, constants: Floats) -> Floats:
         """(points, 2) seconds of TPOT and TTFT from constants (points, classes)."""
         value = self._sides(constants)
         total = np.bincount(self.metric, np.maximum(*value), 2 * self.points)
+        total += (self.sums * constants[:, None, :]).sum(axis=2).ravel()
         return np.asarray(total, dtype=np.float64).reshape(-1, 2)
 
     def gradient(self, constants: Floats) -> tuple[Floats, Floats]:
@@ -52,6 +54,7 @@ class Basis:
         value = np.maximum(left, right)
         flat = np.bincount(self.metric * len(CLASSES) + chosen, value, 2 * self.points * len(CLASSES))
         per_class = np.asarray(flat, dtype=np.float64).reshape(self.points, 2, len(CLASSES))
+        per_class += self.sums * constants[:, None, :]
         return np.asarray(per_class.sum(axis=2)), per_class
 
     def _sides(self, constants: Floats) -> tuple[Floats, Floats]:
@@ -62,13 +65,21 @@ class Basis:
 def basis(points: Sequence[Point], median_share: float = 0.0, without: frozenset[str] = frozenset()) -> Basis:
     """The points' rows. TTFT is published as a mean or a median: `median_share` of it follows the median request's steps, the rest the mean's."""
     blocks = [_rows(point, median_share, without) for point in points]
+    metric = np.concatenate([block[0] + 2 * index for index, block in enumerate(blocks)])
+    left, right, left_class, right_class = (
+        np.concatenate([block[column] for block in blocks]) for column in (1, 2, 3, 4)
+    )
+    # Where one side is nothing or both share their constant, the greater is known before any constant is.
+    alone = (left_class == right_class) | (right == 0) | (left == 0)
+    value = np.maximum(left, right)[alone]
+    of = np.where(left >= right, left_class, right_class)[alone]
+    size = 2 * len(points) * len(CLASSES)
+    sums = np.asarray(np.bincount(metric[alone] * len(CLASSES) + of, value, size), dtype=np.float64).reshape(
+        -1, 2, len(CLASSES)
+    )
+    rest = ~alone
     return Basis(
-        points=len(points),
-        metric=np.concatenate([block[0] + 2 * index for index, block in enumerate(blocks)]),
-        left=np.concatenate([block[1] for block in blocks]),
-        right=np.concatenate([block[2] for block in blocks]),
-        left_class=np.concatenate([block[3] for block in blocks]),
-        right_class=np.concatenate([block[4] for block in blocks]),
+        len(points), metric[rest], left[rest], right[rest], left_class[rest], right_class[rest], sums
     )
 
 
@@ -95,21 +106,22 @@ def kv_tokens(point: Point, work: Work) -> int:
 
 def composition(point: Point, work: Work) -> Composition | None:
     """Steps of the point's closed-loop run."""
-    seqs = max(1024, point.concurrency) if point.engine != "trtllm" else max(2048, point.concurrency)
-    # A TensorRT-LLM budget that a prompt beside all decodes does not fit into stalls; who benchmarks raises it.
-    budget = {"sglang": 16384, "trtllm": max(8192, point.prompt_tokens + point.concurrency)}.get(
-        point.engine, 8192
-    )
+    settings, ranks = recipe(point), point.layout.data_parallel
     run = Benchmark(
         concurrency=point.concurrency,
         prompt_tokens=point.prompt_tokens,
         output_tokens=point.output_tokens,
-        policy=POLICY[point.engine],
-        max_num_batched_tokens=budget * point.layout.data_parallel,
-        max_num_seqs=seqs,
+        policy=settings.policy,
+        max_num_batched_tokens=settings.max_num_batched_tokens * ranks,
+        max_num_seqs=settings.max_num_seqs,
         kv_tokens=kv_tokens(point, work),
         life_share=1.0 if point.engine == "trtllm" else 0.6,
         window_tokens=work.window_tokens,
+        drafts=settings.drafts,
+        tokens_per_step=settings.tokens_per_step,
+        wait_steps=settings.wait_steps,
+        wait_tokens=settings.wait_tokens * ranks,
+        poll_steps=settings.poll_steps,
     )
     return compose(run) or compose(replace(run, kv_tokens=0))
 
@@ -150,9 +162,9 @@ def _rows(
     rows = token_rows(work, point.gpu, point.engine, np.maximum(tokens, 1), without)
     slope = slopes(work, point.gpu, without)
     ranks = point.layout.data_parallel
-    # Runs whose records look like speculative decoding that was not recorded: several tokens come from one step.
-    tokens_per_step = SUSPECTED_TOKENS_PER_STEP if "speculation" in point.flag else 1.0
-    weights = (made.tpot / tokens_per_step, median_share * made.ttft_median + (1 - median_share) * made.ttft)
+    weights = (made.tpot, median_share * made.ttft_median + (1 - median_share) * made.ttft)
+    # Drafts come from one more layer each.
+    drafting = 1 + recipe(point).drafts / max(work.layers, 1)
     unit = OVERHEAD_UNITS
     dense_kv = slope.kv_s * kv + slope.window_kv_s * window_kv + slope.state_s * sequences
     mla = slope.mla_s * kv + slope.window_mla_s * window_kv
@@ -178,8 +190,8 @@ def _rows(
         rows.term + tuple(e[0] for e in extra),
         rows.left_class + tuple(e[1] for e in extra),
         rows.right_class + tuple(e[2] for e in extra),
-        np.concatenate([rows.left, np.array([e[3] for e in extra])]),
-        np.concatenate([rows.right, np.array([e[4] for e in extra])]),
+        np.concatenate([rows.left, np.array([e[3] for e in extra])]) * drafting,
+        np.concatenate([rows.right, np.array([e[4] for e in extra])]) * drafting,
     )
     left_class = np.array([INDEX[name] for name in rows.left_class])
     right_class = np.array([INDEX[name] for name in rows.right_class])

@@ -6,6 +6,7 @@ simulated once and any cost model is a weighted sum over its steps.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +30,7 @@ COLUMNS = (
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Benchmark:
     """One closed-loop run: `concurrency` clients, lengths drawn uniformly in `low`..1 of nominal."""
 
@@ -44,6 +45,15 @@ class Benchmark:
     life_share: float = 1.0
     """Share of a sequence's output tokens that admission counts: 1 where an engine reserves whole lives, about a half where it does not."""
     window_tokens: int = 0
+    drafts: int = 0
+    """Tokens that each decoding sequence drafts, and has verified, in a step."""
+    tokens_per_step: float = 1.0
+    """Tokens that a decoding sequence makes a step."""
+    wait_steps: int = 0
+    """Steps that prompts are held beside decodes while the step would have fewer than `wait_tokens` tokens."""
+    wait_tokens: int = 0
+    poll_steps: int = 0
+    """Decode steps between two looks at the arrivals; 0: every step."""
     rounds: int = 10
     low: float = 0.8
     seed: int = 0
@@ -67,6 +77,7 @@ class Composition:
     output_tokens_mean: float
 
 
+@functools.lru_cache(maxsize=4096)
 def compose(run: Benchmark) -> Composition | None:
     """Simulate the run and bin its steps; None when a single request exceeds the KV pool."""
     rng = np.random.default_rng(run.seed)
@@ -76,9 +87,12 @@ def compose(run: Benchmark) -> Composition | None:
     outputs = _draw(rng, run.output_tokens, run.low, count)
     if run.kv_tokens and (prompts + outputs).max() > run.kv_tokens:
         return None
+    # A sequence that makes several tokens a step lives for fewer steps.
+    lives = np.maximum(np.round((outputs - 1) / run.tokens_per_step).astype(np.int64), 1) + 1
+    lives = np.where(outputs > 1, lives, 1)
     steps, sent, first, finish, waited = _simulate(
         prompts,
-        outputs,
+        lives,
         run.concurrency,
         _POLICY[run.policy],
         run.max_num_batched_tokens,
@@ -86,6 +100,11 @@ def compose(run: Benchmark) -> Composition | None:
         run.kv_tokens,
         run.window_tokens,
         run.life_share,
+        run.drafts,
+        run.tokens_per_step,
+        run.wait_steps,
+        run.wait_tokens,
+        run.poll_steps,
     )
     tpot = _interval_weights(
         len(steps), first + 1, finish + 1, np.where(outputs > 1, 1 / np.maximum(outputs - 1, 1), 0.0)
@@ -151,7 +170,22 @@ def _bin(steps: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 @numba.njit(cache=True)
-def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, window, life):  # type: ignore[no-untyped-def]
+def _simulate(  # type: ignore[no-untyped-def]
+    prompts,
+    outputs,
+    clients,
+    policy,
+    budget,
+    max_seqs,
+    kv_limit,
+    window,
+    life,
+    drafts,
+    grows,
+    wait_steps,
+    wait_tokens,
+    poll_steps,
+):
     count = prompts.size
     capacity = 4096
     steps = np.zeros((capacity, 7))
@@ -167,6 +201,9 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
     head = 0  # next request to admit
     held = 0  # KV tokens reserved: whole lives, as an engine under steady load in effect holds
     step = 0
+    held_steps = 0
+    since_poll = poll_steps
+    seen = 0  # requests that the scheduler has looked at
     taken = np.zeros(count, np.int64)
     while n_running > 0 or head < arrived:
         tokens = 0
@@ -178,16 +215,19 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
         pairs_w = 0.0
         left = budget
         pending = False
+        if poll_steps == 0 or since_poll >= poll_steps or n_running == 0:
+            seen = arrived
+            since_poll = 0
         if policy == 2:
             for k in range(n_running):
                 if computed[running[k]] < prompts[running[k]]:
                     pending = True
             if (
-                head < arrived
+                head < seen
                 and n_running < max_seqs
                 and (
                     kv_limit == 0
-                    or held + prompts[head] + int(life * outputs[head]) <= kv_limit
+                    or held + prompts[head] + int(life * grows * outputs[head]) <= kv_limit
                     or n_running == 0
                 )
             ):
@@ -201,10 +241,25 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
                 left -= taken[i]
             elif decode_now and left > 0:
                 taken[i] = 1
-                left -= 1
-        while left > 0 and head < arrived and n_running < max_seqs:
+                left -= 1 + drafts
+        # Prompts that would not fill the step are held for others, a while.
+        admit = True
+        if wait_steps > 0 and n_running > 0 and head < seen:
+            filled = budget - left
+            free = left
+            for i in range(head, seen):
+                if prompts[i] > free:
+                    break
+                free -= prompts[i]
+                filled += prompts[i]
+            if filled < wait_tokens and held_steps < wait_steps:
+                held_steps += 1
+                admit = False
+            else:
+                held_steps = 0
+        while admit and left > 0 and head < seen and n_running < max_seqs:
             i = head
-            need = prompts[i] + int(life * outputs[i])
+            need = prompts[i] + int(life * grows * outputs[i])
             if kv_limit > 0 and held + need > kv_limit and n_running > 0:
                 break
             if policy == 1 and prompts[i] > left and prompts[i] <= budget:
@@ -222,7 +277,10 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
             n = taken[i]
             if n == 0:
                 continue
-            c = computed[i]
+            c = computed[i] + 0.0
+            if made[i] > 0:
+                c = prompts[i] + made[i] * grows - 1
+                n = 1 + drafts
             tokens += n
             sequences += 1
             if made[i] > 0:
@@ -263,12 +321,16 @@ def _simulate(prompts, outputs, clients, policy, budget, max_seqs, kv_limit, win
                 made[i] += 1
             if made[i] >= outputs[i]:
                 finish[i] = step
-                held -= prompts[i] + int(life * outputs[i])
+                held -= prompts[i] + int(life * grows * outputs[i])
                 ended += 1
             else:
                 running[kept] = i
                 kept += 1
         n_running = kept
+        if sequences > decoding:
+            since_poll = poll_steps
+        else:
+            since_poll += 1
         for _ in range(ended):
             if arrived < count:
                 sent[arrived] = step + 1

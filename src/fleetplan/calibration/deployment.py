@@ -14,7 +14,7 @@ import numpy as np
 from fleetplan.calibration import accuracy
 from fleetplan.calibration.basis import Basis, basis
 from fleetplan.calibration.fit import fit
-from fleetplan.calibration.hierarchy import effects
+from fleetplan.calibration.hierarchy import effects, priors
 from fleetplan.calibration.points import Point
 from fleetplan.calibration.public import LEAST_POINTS, factors
 from fleetplan.calibration.reader_checks import Run
@@ -25,7 +25,7 @@ from fleetplan.errors import InputError
 from fleetplan.physics.architecture import Architecture
 from fleetplan.physics.constants import GROUPS, calibration, load
 from fleetplan.physics.form import Floats
-from fleetplan.physics.terms import CLASSES, PRIOR
+from fleetplan.physics.terms import CLASSES
 from fleetplan.physics.work import Layout
 
 
@@ -69,7 +69,7 @@ def fit_runs(points: Sequence[Point], name: str, files: Sequence[Path]) -> dict[
 
     Raises InputError for fewer than four runs, with what is predicted and measured, as so few make predictions worse.
     """
-    shipped = [calibration(p.architecture, p.gpu, p.engine, p.weights) for p in points]
+    shipped = [calibration(p.architecture, p.gpu, p.engine, p.weights, release=p.release) for p in points]
     known = np.array([[c.constants[k] for k in CLASSES] for c in shipped])
     rows = basis(points)
     predicted = rows.predict(known)
@@ -81,8 +81,8 @@ def fit_runs(points: Sequence[Point], name: str, files: Sequence[Path]) -> dict[
                 for p, guess in zip(points, predicted, strict=True)
             ),
         )
-    scaled = _absorb(rows, known)
     used = [p.keys for p in points]
+    scaled = _absorb(rows, known, priors(used))
     chosen = effects(used, ("deployment",))
     chosen = [e for e in chosen if e.level == "deployment"]
     truth, pull = accuracy.measured(points), accuracy.weights(points)
@@ -156,15 +156,14 @@ def fit_log(log: RequestLog, name: str, path: Path) -> dict[str, Any]:
     }
 
 
-def _absorb(rows: Basis, known: Floats) -> Basis:
-    """The basis with the known constants multiplied in, so that a fit's prior is 1 everywhere."""
-    prior = np.array([PRIOR[name] for name in CLASSES])
-    ratio = known / prior
-    point = rows.metric // 2
+def _absorb(rows: Basis, known: Floats, start: Floats) -> Basis:
+    """The basis with what is known of the constants multiplied in, so that a fit from its priors starts there."""
+    point, ratio = rows.metric // 2, known / start
     return replace(
         rows,
         left=rows.left * ratio[point, rows.left_class],
         right=rows.right * ratio[point, rows.right_class],
+        sums=rows.sums * ratio[:, None, :],
     )
 
 

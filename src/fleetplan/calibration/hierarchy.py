@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fleetplan.physics.constants import GROUPS, LEVELS, keys
 from fleetplan.physics.form import Floats
-from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, PRIOR
+from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, prior
 
-__all__ = ["Effect", "constants", "design", "effects", "keys"]
+__all__ = ["Effect", "constants", "design", "effects", "keys", "priors"]
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,30 @@ class Effect:
 _SD_BASE = {
     **dict.fromkeys(IDEAL, 0.12),
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
+    **{name: 0.25 for name in IDEAL if name.startswith("expert_")},
     "client": 0.5,
     "client_concurrent": 0.8,
     "mla": 0.3,
     "attention": 0.25,
+    "eager": 0.5,
     "exchange": 0.4,
     "all_reduce": 0.3,
 }
 _ENGINE = {
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
+    "eager": 0.5,
     "client_concurrent": 0.6,
     "weights": 0.08,
     "flops": 0.12,
-    "experts": 0.05,
+    "experts": 0.12,
     "context": 0.12,
     "all_reduce": 0.2,
 }
+_RELEASE = {"overhead": 0.10, "experts": 0.20}
+_BUILD = {"overhead": 0.2, "experts": 0.25, "all": 0.15, "client": 0.25}
 _GPU = {"experts": 0.15, "overhead": 0.12, "hardware": 0.06, "flops": 0.06, "client": 0.15, "sequences": 0.12}
-_MODEL = {"all": 0.06, "experts": 0.08, "client": 0.10}
-_RUNTIME = {"overhead": 0.15, "all": 0.10, "experts": 0.10, "sequences": 0.15}
+_MODEL = {"all": 0.06, "experts": 0.08, "client": 0.30}
+_RUNTIME = {"eager": 0.3, "overhead": 0.15, "all": 0.10, "experts": 0.10, "sequences": 0.15}
 _DEPLOYMENT = {
     "overhead": 0.15,
     "weights": 0.10,
@@ -59,6 +64,7 @@ _DEPLOYMENT = {
     "sequences": 0.25,
     "prompts": 0.2,
     "client": 0.25,
+    "client_token": 0.4,
     "client_concurrent": 0.4,
     "all": 0.10,
 }
@@ -70,10 +76,12 @@ def effects(used: Iterable[dict[str, str]], levels: Sequence[str] = LEVELS) -> l
     found = [Effect("base", "", name, sd) for name, sd in _SD_BASE.items()]
     for level, table in (
         ("engine", _ENGINE),
+        ("release", _RELEASE),
         ("gpu", _GPU),
         ("model", _MODEL),
         ("runtime", _RUNTIME),
         ("deployment", _DEPLOYMENT),
+        ("build", _BUILD),
     ):
         if level in levels:
             for key in sorted({k[level] for k in seen}):
@@ -92,11 +100,21 @@ def design(used: Sequence[dict[str, str]], chosen: Sequence[Effect]) -> Floats:
     return matrix
 
 
-def constants(matrix: Floats, z: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Constants (points, classes) and where the hardware's own limit (an efficiency of 1) holds them."""
-    prior = np.array([PRIOR[name] for name in CLASSES])
-    value = prior * np.exp(matrix @ z)
+def priors(used: Sequence[dict[str, str]]) -> Floats:
+    """(points, classes) prior of each constant."""
+    made = [prior(*_split(key["kernels"])) for key in used]
+    return np.array([[each[name] for name in CLASSES] for each in made])
+
+
+def constants(matrix: Floats, z: Floats, start: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Constants (points, classes) from their priors, and where the hardware's own limit (an efficiency of 1) holds them."""
+    value = start * np.exp(matrix @ z)
     least = np.array(
         [1.0 if name in IDEAL and name not in ("all_reduce", "exchange") else 0.0 for name in CLASSES]
     )
     return np.maximum(value, least), value < least
+
+
+def _split(kernels: str) -> tuple[str, bool]:
+    engine, units = kernels.split("|")
+    return engine, units == "fp4"

@@ -72,6 +72,8 @@ class Point:
     ttft_s: float
     tpot_s: float
     flag: str
+    measured: str = ""
+    """Date of the run, ISO; empty where none is published."""
 
     @property
     def keys(self) -> dict[str, str]:
@@ -81,7 +83,14 @@ class Point:
             gpu_key(self.gpu),
             self.engine,
             precision_key(self.weights, self.architecture),
+            self.release,
+            "fp4" in self.gpu.flop_per_s,
         )
+
+    @property
+    def release(self) -> str:
+        """The engine's release, as constants are kept by."""
+        return release(self.engine_version, self.measured)
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -109,6 +118,16 @@ class Point:
 def output_tokens_per_s(concurrency: float, output_tokens: float, ttft_s: float, tpot_s: float) -> float:
     """Throughput of a closed loop [tokens/s]: each client makes `output_tokens` in TTFT + (G − 1)·TPOT."""
     return concurrency * output_tokens / (ttft_s + (output_tokens - 1) * tpot_s)
+
+
+def release(version: str, measured: str) -> str:
+    """Major and minor number of an engine's version, with the release candidate where it is one; else the month of the run.
+
+    >>> release("1.2.0rc6.post3", "2026-02-05"), release("0.19.0", ""), release("nightly-dev", "2026-03-20")
+    ('1.2', '0.19', '2026-03')
+    """
+    found = re.match(r"\d+\.\d+", version)
+    return found.group() if found else measured[:7]
 
 
 def read_rows(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
@@ -263,6 +282,7 @@ def _point(row: dict[str, str], line: int, where: str) -> Point | str:
         ttft_s=ttft / 1e3,
         tpot_s=tpot / 1e3,
         flag=(row.get("flag") or "").strip(),
+        measured=(row.get("measured") or "").strip(),
     )
 
 

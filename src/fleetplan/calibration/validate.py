@@ -27,7 +27,9 @@ def predict(
     points: Sequence[Point], calibration_file: Path | None = None
 ) -> tuple[Floats, list[Calibration]]:
     """(points, 2) TPOT and TTFT [s], and the calibration that each stands on."""
-    chosen = [calibration(p.architecture, p.gpu, p.engine, p.weights, calibration_file) for p in points]
+    chosen = [
+        calibration(p.architecture, p.gpu, p.engine, p.weights, calibration_file, p.release) for p in points
+    ]
     constants = np.array([[c.constants[name] for name in CLASSES] for c in chosen])
     return basis(points).predict(constants), chosen
 

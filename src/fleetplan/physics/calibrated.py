@@ -89,14 +89,15 @@ def calibrate_step(
     without: Iterable[str] = (),
     max_tokens: int = 8192,
     calibration_file: str | Path | None = None,
+    release: str = "",
 ) -> Calibrated:
-    """The calibrated step time, which calibration it stands on, its error band, and O[n] by term."""
+    """The calibrated step time, which calibration it stands on, its error band, and O[n] by term; `release` takes a measured release's own factors."""
     off = frozenset(without)
     unknown = sorted(off - set(SWITCHABLE))
     if unknown:
         raise InputError(*(f"without: {unknown_name('term', name, SWITCHABLE)}" for name in unknown))
     layout = checked_layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-    chosen = calibration(architecture, gpu, engine, weights, calibration_file)
+    chosen = calibration(architecture, gpu, engine, weights, calibration_file, release)
     k = chosen.constants
     work = replica_work(architecture, gpu, weights=weights, kv_cache=kv_cache, layout=layout)
     document = load(calibration_file)

@@ -13,7 +13,7 @@ from fleetplan import catalog
 from fleetplan.catalog import Gpu, squashed
 from fleetplan.errors import InputError, read_yaml, unknown_name
 from fleetplan.physics.architecture import Architecture, MoeFfn
-from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, PRIOR, floor_constants
+from fleetplan.physics.terms import CLASSES, IDEAL, OVERHEAD_UNITS, PRIOR, floor_constants, prior
 
 LAYERS = tuple(name for name in OVERHEAD_UNITS if name.startswith("layer_"))
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -31,8 +31,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Constants that one factor moves together."""
 
-LEVELS = ("engine", "gpu", "model", "runtime", "deployment")
-"""Below the base: engine, GPU, model, model on engine, and a deployment (model, GPU, engine, precision)."""
+LEVELS = ("engine", "release", "gpu", "model", "runtime", "deployment", "build")
+"""Below the base: engine, release of the engine, GPU, model, model on engine, a deployment (model, GPU, engine, precision), and that one's release."""
 
 DEFAULT = "public.yaml"
 ENGINES = ("vllm", "sglang", "trtllm")
@@ -79,15 +79,20 @@ def gpu_key(gpu: Gpu) -> str:
     return squashed(gpu.name).removesuffix("sxm")
 
 
-def keys(model: str, gpu: str, engine: str, precision: str) -> dict[str, str]:
-    """The key of a deployment at each level."""
+def keys(
+    model: str, gpu: str, engine: str, precision: str, release: str = "", fp4_units: bool = False
+) -> dict[str, str]:
+    """The key of a deployment at each level; without a release no release's own effects are taken."""
     return {
         "base": "",
+        "kernels": f"{engine}|{'fp4' if fp4_units else ''}",
         "engine": engine,
+        "release": f"{engine}|{release}",
         "gpu": gpu,
         "model": model,
         "runtime": f"{model}|{engine}",
         "deployment": f"{model}|{gpu}|{engine}|{precision}",
+        "build": f"{model}|{gpu}|{engine}|{precision}|{release}",
     }
 
 
@@ -101,9 +106,17 @@ def precision_key(weights: str, architecture: Architecture) -> str:
 
 
 def calibration(
-    architecture: Architecture, gpu: Gpu, engine: str, weights: str, path: str | Path | None = None
+    architecture: Architecture,
+    gpu: Gpu,
+    engine: str,
+    weights: str,
+    path: str | Path | None = None,
+    release: str = "",
 ) -> Calibration:
-    """Constants for a model on a GPU by an engine; `path` is a user's own calibration file. Raises InputError for an unknown engine."""
+    """Constants for a model on a GPU by an engine; `path` is a user's own calibration file. Raises InputError for an unknown engine.
+
+    `release` names a measured release of the engine, whose own factors are then taken; without it the constants are those of no release.
+    """
     if engine not in ENGINES:
         raise InputError(f"engine: {unknown_name('engine', engine, ENGINES)}")
     document = load(path)
@@ -114,7 +127,15 @@ def calibration(
         return Calibration(
             dict(PRIOR), "deployment", named, band, Band(**document["bands"]["deployment"]["ttft"]), band
         )
-    wanted = keys(model_key(architecture), gpu_key(gpu), engine, precision_key(weights, architecture))
+    fp4_units = "fp4" in gpu.flop_per_s
+    wanted = keys(
+        model_key(architecture),
+        gpu_key(gpu),
+        engine,
+        precision_key(weights, architecture),
+        release,
+        fp4_units,
+    )
     pairs = {(k.split("|")[1], k.split("|")[2]) for k in effects.get("deployment", {})}
     pair = (wanted["gpu"], engine)
     if wanted["deployment"] in effects.get("deployment", {}):
@@ -131,7 +152,7 @@ def calibration(
             wanted["gpu"] = near_gpu
         basis = "nearest"
         named = f"nearest: {gpu.name} with {engine} was not measured; GPU constants of {near_gpu}, engine constants of {engine} ({document['name']})"
-    value = dict(PRIOR)
+    value = prior(engine, fp4_units)
     for level in ("base", *LEVELS):
         for target, factor in effects.get(level, {}).get(wanted[level], {}).items():
             for name in GROUPS.get(target, (target,)):

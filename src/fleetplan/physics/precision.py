@@ -77,7 +77,12 @@ SCHEMES: dict[str, Scheme] = {
         _scheme("gptq", 4.15625, "bf16", "int4 with a 4-bit zero point beside each scale, group 128"),
         _scheme("w4a8", 4.125, "fp8", "4-bit integer weights, products in fp8"),
         _scheme("nvfp4", 4.5, "fp4", "4-bit floats, one fp8 scale a group of 16"),
-        _scheme("mxfp4", 4.25, "bf16", "4-bit floats, one 8-bit exponent a group of 32; products in bf16"),
+        _scheme(
+            "mxfp4",
+            4.25,
+            "bf16",
+            "4-bit floats, one 8-bit exponent a group of 32; products in bf16, on GPUs with fp4 units in fp8",
+        ),
         _scheme(
             "fp8-mxfp4-experts",
             8,
@@ -152,7 +157,10 @@ def compute_dtype(scheme: Scheme, gpu: Gpu) -> tuple[Compute, str | None]:
     """What the products run in on this GPU, and a sentence where that is not what the scheme asks for.
 
     A GPU without the scheme's dtype unpacks the weights and multiplies in bf16: the bytes shrink, the compute roof does not move.
+    Matrix units that know 4-bit floats multiply MXFP4 weights by 8-bit activations, at the rate of fp8.
     """
+    if scheme.name == "mxfp4" and "fp4" in gpu.flop_per_s:
+        return "fp8", None
     if scheme.compute in gpu.flop_per_s:
         return scheme.compute, None
     return "bf16", (

@@ -28,6 +28,7 @@ TERMS = {
     "layers": "launch and synchronisation a layer, by tensor-parallel degree",
     "moe_layers": "routing and permutation a MoE layer",
     "step": "scheduler, sampler and input preparation a step",
+    "eager": "launches one by one of a step beyond the captured graphs, where the GPU is not busy as long",
     "decoding_sequences": "host time a decoding sequence",
     "prompt_sequences": "host time a sequence in prefill",
 }
@@ -47,11 +48,15 @@ SWITCHES = {
 LAUNCH_S = 2.5e-6
 # Tokens at which a matrix product reaches half of its large-batch FLOP/s beyond the bandwidth roof: bf16 on H100 0.67, 0.73, 0.84 of peak at 256, 512, 4096 tokens.
 HALF_TOKENS = 64.0
-HALF_TOKENS_EXPERT = 8.0
-# Distinct experts of n tokens grow as those of n^0.75 independent ones: requests prefer some experts (found by fit: 0.7–0.8).
-ROUTING_CORRELATION = 0.75
+HALF_TOKENS_EXPERT = 24.0
+# Distinct experts of n tokens grow as those of n^0.7 independent ones: requests prefer some experts (found by fit: 0.7–0.8).
+ROUTING_CORRELATION = 0.7
 # The fullest of e expert ranks holds this much more than its share, times (1 − 1/e).
 IMBALANCE = 0.25
+# Steps of more tokens a rank than this run outside captured graphs (vLLM captures up to 512; the others capture steps without prompts).
+GRAPH_TOKENS = 512
+# Host time of a layer then [s]: some 20 launches of a dense layer, four times as many where it routes to experts.
+EAGER_LAYER_S, EAGER_MOE_LAYER_S = 0.15e-3, 0.4e-3
 
 OVERHEAD_UNITS = {
     "layer_tp1": 11e-6,
@@ -60,6 +65,7 @@ OVERHEAD_UNITS = {
     "layer_tp8": 48e-6,
     "moe_layer": 35e-6,
     "step": 0.75e-3,
+    "eager": 1.0,
     "decoding_sequence": 14e-6,
     "prompt_sequence": 250e-6,
     "client": 25e-3,
@@ -69,9 +75,12 @@ OVERHEAD_UNITS = {
 """One unit of each overhead [s]; a constant of 1 is the middle of what two independent fits of public points found."""
 
 IDEAL = {
-    **{f"weights_{x}": 1 / e for x, e in (("bf16", 0.80), ("fp8", 0.72), ("fp4", 0.56))},
+    **{f"weights_{x}": 1 / e for x, e in (("bf16", 0.80), ("fp8", 0.72), ("fp4", 0.56), ("int4", 0.50))},
     **{f"matmul_{x}": 1 / e for x, e in (("bf16", 0.74), ("fp8", 0.58), ("fp4", 0.42))},
-    **{f"expert_weights_{x}": 1 / e for x, e in (("bf16", 0.65), ("fp8", 0.60), ("fp4", 0.56))},
+    **{
+        f"expert_weights_{x}": 1 / e
+        for x, e in (("bf16", 0.65), ("fp8", 0.60), ("fp4", 0.56), ("int4", 0.40))
+    },
     **{f"expert_matmul_{x}": 1 / e for x, e in (("bf16", 0.36), ("fp8", 0.28), ("fp4", 0.20))},
     "kv": 1 / 0.77,
     "mla": 1 / 0.50,
@@ -81,9 +90,32 @@ IDEAL = {
 }
 """Prior of the hardware constants: 1/efficiency, from kernel tables of eight GPUs."""
 
+# Median efficiency of expert products in kernel tables (aiconfigurator-core 0.12.0, data/<gpu>/moe/<engine>: vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3), by engine and by
+# whether the GPU has fp4 units: share of bandwidth at up to 128 tokens, share of peak FLOP/s from 256 tokens an expert on. FP8 is block-scaled but in TensorRT-LLM on Hopper.
+_KERNELS = {
+    # engine, fp4 units: weights fp8, fp4, int4, bf16; FLOP/s fp8, fp4, bf16
+    ("vllm", False): (0.60, 0.56, 0.36, 0.69, 0.25, 0.20, 0.42),
+    ("sglang", False): (0.55, 0.56, 0.30, 0.51, 0.18, 0.20, 0.14),
+    ("trtllm", False): (0.88, 0.56, 0.36, 0.77, 0.45, 0.20, 0.38),
+    ("vllm", True): (0.54, 0.54, 0.32, 0.68, 0.15, 0.25, 0.35),
+    ("sglang", True): (0.42, 0.58, 0.33, 0.57, 0.10, 0.22, 0.20),
+    ("trtllm", True): (0.54, 0.54, 0.36, 0.68, 0.15, 0.22, 0.35),
+}
+_KERNEL_CLASSES = (
+    *(f"expert_weights_{x}" for x in ("fp8", "fp4", "int4", "bf16")),
+    *(f"expert_matmul_{x}" for x in ("fp8", "fp4", "bf16")),
+)
+
+
+def prior(engine: str, fp4_units: bool) -> dict[str, float]:
+    """The prior of every constant for an engine on a GPU with or without fp4 units."""
+    known = _KERNELS.get((engine, fp4_units))
+    return PRIOR | ({name: 1 / e for name, e in zip(_KERNEL_CLASSES, known, strict=True)} if known else {})
+
+
 CLASSES = (*IDEAL, *OVERHEAD_UNITS)
 PRIOR: dict[str, float] = {**IDEAL, **dict.fromkeys(OVERHEAD_UNITS, 1.0)}
-_FAMILY = {"bf16": "bf16", "fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}
+_FAMILY = {"bf16": "bf16", "fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "int4"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +165,7 @@ def token_rows(
         out.append(
             (
                 "experts" if expert else "matmul",
-                f"{kind}matmul_{_FAMILY[dtype]}",
+                f"{kind}matmul_{'fp4' if ops.stored[k] == 'fp4' else _FAMILY[dtype]}",
                 f"{kind}weights_{_FAMILY[ops.stored[k]]}",
                 flop_s,
                 bytes_s,
@@ -169,6 +201,11 @@ def token_rows(
             )
         )
     out.append(("step", "step", "step", one * OVERHEAD_UNITS["step"], zero))
+    if "eager" not in without:
+        host = EAGER_MOE_LAYER_S * work.moe_layers + EAGER_LAYER_S * (work.layers - work.moe_layers)
+        busy = sum(np.maximum(row[3] * PRIOR[row[1]], row[4] * PRIOR[row[2]]) for row in out)
+        idle = np.where(n / layout.data_parallel > GRAPH_TOKENS, np.maximum(host - busy, 0.0), 0.0)
+        out.append(("eager", "eager", "eager", idle, zero))
     kept = [row for row in out if row[0] not in without]
     return Rows(
         tuple(r[0] for r in kept),

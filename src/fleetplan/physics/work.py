@@ -213,12 +213,12 @@ def work(
 
 
 def weight_family(bytes_per_weight: float, compute: str) -> str:
-    """Precision family by stored bytes: bf16, fp8 or int8, int4 or fp4."""
+    """Precision family by stored bytes: bf16, fp8 or int8, fp4 where the matrix units take 4 bits as they are, int4 where they are unpacked first."""
     if bytes_per_weight >= 1.5:
         return "bf16"
     if bytes_per_weight >= 0.75:
         return "int8" if compute == "int8" else "fp8"
-    return "fp4" if compute == "fp4" else "int4"
+    return "fp4" if compute in ("fp4", "fp8") else "int4"
 
 
 def _fused(tensors: list[Tensor]) -> dict[str, list[Tensor]]:
