@@ -23,7 +23,7 @@ class Scheduler(_Strict):
     policy: Literal["static", "continuous", "chunked", "prefill_first"]
     max_num_batched_tokens: int = Field(gt=0)
     max_num_batched_tokens_small_gpu: int | None = None
-    """The default on GPUs below 70 GiB, where it differs."""
+    """The default on GPUs below 70 GiB and on any A100, where it differs."""
     max_num_seqs: int = Field(gt=0)
     max_num_seqs_small_gpu: int | None = None
     block_size: int = Field(gt=0)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.store.meaning import code_fingerprint, stage_digest
 from fleetplan.store.runlock import take
-from fleetplan.store.tables import STAGES, stage_tables
+from fleetplan.store.tables import EVIDENCE, STAGES, stage_tables
 
 
 def refuse(*lines):
@@ -23,6 +23,10 @@ def refuse(*lines):
 PARTS = "results/parts"
 STORE = "results/fleet.duckdb"
 REPORTS = "reports"
+EVIDENCE_PARTS = [
+    f"results/accuracy/public/{table.stage}/{table.name}.parquet"
+    for table in stage_tables(EVIDENCE)
+]
 MANIFEST = REPORTS + "/{scenario}/manifest.json"
 
 # Jobs call this interpreter by name, not by a console script, whose first line cannot hold a path with a space.

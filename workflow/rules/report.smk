@@ -17,11 +17,11 @@ rule report:
         + " report {wildcards.scenario:q} --store {input:q} --out {REPORTS:q} > {log:q} 2>&1"
 
 
-# Every public point predicted, with its error: `snakemake validate_model`; no plan hangs on it.
+# Every public point predicted, with its error: `snakemake validate_model`; no plan hangs on it. `load` takes its parts where they are.
 rule validate_model:
     output:
+        EVIDENCE_PARTS,
         html=REPORTS + "/accuracy.html",
-        rows="results/accuracy.parquet",
     log:
         "results/logs/validate_model.log",
     benchmark:
@@ -30,4 +30,4 @@ rule validate_model:
         code=code_fingerprint("validate-model"),
     shell:
         FLEETPLAN
-        + " validate-model --html {output.html:q} --parquet {output.rows:q} > {log:q} 2>&1"
+        + " validate-model --html {output.html:q} --parts results/accuracy > {log:q} 2>&1"

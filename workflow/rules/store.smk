@@ -9,6 +9,8 @@ rule load:
             for scenario in CHOSEN
             for part in parts(*STAGES[:-1])
         ],
+        # Evidence is loaded once `snakemake validate_model` has made it; no plan waits for it.
+        [part for part in EVIDENCE_PARTS if Path(part).exists()],
     output:
         STORE,
     log:

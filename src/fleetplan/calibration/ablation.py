@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from fleetplan.calibration import accuracy
-from fleetplan.calibration.basis import basis
+from fleetplan.calibration.basis import Basis, basis
 from fleetplan.calibration.points import Point
+from fleetplan.calibration.public import held_out_folds
 from fleetplan.physics.constants import LEVELS
 from fleetplan.physics.terms import SWITCHES, TERMS
 
@@ -16,34 +15,31 @@ _MODEL_TERMS = ("matmul", "experts", "head", "kv_read", "attention")
 """Without these a step is no step; the others are refinements."""
 
 
-def ablation(points: Sequence[Point]) -> list[dict[str, object]]:
-    """Rows of (left out, how, TPOT median, mean, p90, TTFT median), by points and by whole groups left out."""
-    order = np.random.default_rng(0).permutation(len(points))
-    inside = np.empty(len(points), dtype=np.int64)
-    inside[order] = np.arange(len(points)) % 5
-    ways = {"deployment": inside, "pair": accuracy.folds(p.group for p in points)}
-    rows: list[dict[str, object]] = []
+def ablation(points: Sequence[Point]) -> Iterator[dict[str, object]]:
+    """Rows of what is taken away, how points were left out (single points, whole groups), and the errors then; one at a time, as they come."""
+    folds = {way: fold for way, fold in held_out_folds(points).items() if way in ("deployment", "pair")}
 
-    def measure(
-        name: str, without: frozenset[str], levels: Sequence[str] = LEVELS, robust: bool = True
-    ) -> None:
-        made = basis(points, without=without)
-        for way, fold in ways.items():
+    def rows(
+        name: str, made: Basis, levels: Sequence[str] = LEVELS, robust: bool = True
+    ) -> Iterator[dict[str, object]]:
+        for way, fold in folds.items():
             table = accuracy.error_table(points, accuracy.cross_validate(made, points, fold, levels, robust))
-            rows.append(
-                {
-                    "left_out": name,
-                    "held_out": way,
-                    **{f"tpot_{key}": table["tpot"][key] for key in ("median", "mean", "p90")},
-                    "ttft_median": table["ttft"]["median"],
-                }
-            )
+            yield {
+                "without": name,
+                "left_out": way,
+                **{f"tpot_error_{key}": table["tpot"][key] for key in ("median", "mean", "p90")},
+                "ttft_error_median": table["ttft"]["median"],
+                "output_tokens_per_s_error_median": table["output_tokens_per_s"]["median"],
+            }
 
-    measure("nothing", frozenset())
+    whole = basis(points)
+    yield from rows("nothing", whole)
     for term in (*TERMS, *SWITCHES, "client"):
         if term not in _MODEL_TERMS:
-            measure(term, frozenset({term}))
+            yield from rows(term, basis(points, without=frozenset({term})))
+    yield from rows("recipes", basis(points, recipes=False))
     for index in range(len(LEVELS) - 1, -1, -1):
-        measure(f"constants below {LEVELS[index - 1] if index else 'base'}", frozenset(), LEVELS[:index])
-    measure("robust loss", frozenset(), robust=False)
-    return rows
+        yield from rows(
+            f"constants below {LEVELS[index - 1] if index else 'base'}", whole, levels=LEVELS[:index]
+        )
+    yield from rows("robust loss", whole, robust=False)

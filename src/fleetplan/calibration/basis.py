@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fleetplan.calibration.closedloop import Benchmark, Composition, compose
 from fleetplan.calibration.points import Point, read_points
-from fleetplan.calibration.recipes import recipe
+from fleetplan.calibration.recipes import Recipe, default_recipe, recipe
 from fleetplan.physics import precision
 from fleetplan.physics.form import Floats
 from fleetplan.physics.roofline import replica_work
@@ -62,9 +62,18 @@ class Basis:
         return self.left * constants[point, self.left_class], self.right * constants[point, self.right_class]
 
 
-def basis(points: Sequence[Point], median_share: float = 0.0, without: frozenset[str] = frozenset()) -> Basis:
-    """The points' rows. TTFT is published as a mean or a median: `median_share` of it follows the median request's steps, the rest the mean's."""
-    blocks = [_rows(point, median_share, without) for point in points]
+def basis(
+    points: Sequence[Point],
+    median_share: float = 0.0,
+    without: frozenset[str] = frozenset(),
+    recipes: bool = True,
+) -> Basis:
+    """The points' rows. TTFT is published as a mean or a median: `median_share` of it follows the median request's steps, the rest the mean's.
+
+    `recipes`: whether points are simulated with the settings that their benchmark published, or with the engine's defaults.
+    """
+    find = recipe if recipes else default_recipe
+    blocks = [_rows(point, median_share, without, find(point)) for point in points]
     metric = np.concatenate([block[0] + 2 * index for index, block in enumerate(blocks)])
     left, right, left_class, right_class = (
         np.concatenate([block[column] for block in blocks]) for column in (1, 2, 3, 4)
@@ -104,9 +113,9 @@ def kv_tokens(point: Point, work: Work) -> int:
     return max(int(free / each) * point.layout.data_parallel, 1)
 
 
-def composition(point: Point, work: Work) -> Composition | None:
-    """Steps of the point's closed-loop run."""
-    settings, ranks = recipe(point), point.layout.data_parallel
+def composition(point: Point, work: Work, settings: Recipe | None = None) -> Composition | None:
+    """Steps of the point's closed-loop run, by its recipe or the settings given."""
+    settings, ranks = settings or recipe(point), point.layout.data_parallel
     run = Benchmark(
         concurrency=point.concurrency,
         prompt_tokens=point.prompt_tokens,
@@ -151,12 +160,12 @@ def _weight_bytes(point: Point) -> float:
 
 
 def _rows(
-    point: Point, median_share: float, without: frozenset[str]
+    point: Point, median_share: float, without: frozenset[str], settings: Recipe
 ) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.int64], NDArray[np.int64]]:
     work = replica_work(
         point.architecture, point.gpu, weights=point.weights, kv_cache=point.kv_cache, layout=point.layout
     )
-    made = composition(point, work)
+    made = composition(point, work, settings)
     assert made is not None
     tokens, sequences, decoding, kv, pairs, window_kv, window_pairs = made.steps.T
     rows = token_rows(work, point.gpu, point.engine, np.maximum(tokens, 1), without)
@@ -164,7 +173,7 @@ def _rows(
     ranks = point.layout.data_parallel
     weights = (made.tpot, median_share * made.ttft_median + (1 - median_share) * made.ttft)
     # Drafts come from one more layer each.
-    drafting = 1 + recipe(point).drafts / max(work.layers, 1)
+    drafting = 1 + settings.drafts / max(work.layers, 1)
     unit = OVERHEAD_UNITS
     dense_kv = slope.kv_s * kv + slope.window_kv_s * window_kv + slope.state_s * sequences
     mla = slope.mla_s * kv + slope.window_mla_s * window_kv

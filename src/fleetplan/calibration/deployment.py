@@ -96,6 +96,7 @@ def fit_runs(points: Sequence[Point], name: str, files: Sequence[Path]) -> dict[
         held[index] = scaled.predict(one.constants(used))[index]
     document = copy.deepcopy(load())
     document["name"] = name
+    document["engine"] = points[0].engine
     document["provenance"] = {
         "source": "fleetplan calibrate",
         "files": {
@@ -117,7 +118,7 @@ def fit_runs(points: Sequence[Point], name: str, files: Sequence[Path]) -> dict[
     return document
 
 
-def fit_log(log: RequestLog, name: str, path: Path) -> dict[str, Any]:
+def fit_log(log: RequestLog, name: str, path: Path, engine: str = "vllm") -> dict[str, Any]:
     """A calibration that holds the step-time model of one request log."""
     alone = np.median((log.last_token_s - log.first_token_s) / np.maximum(log.output_tokens - 1, 1))
     start = {
@@ -137,6 +138,7 @@ def fit_log(log: RequestLog, name: str, path: Path) -> dict[str, Any]:
     return {
         "schema": 1,
         "name": name,
+        "engine": engine,
         "provenance": {
             "source": "fleetplan calibrate: a request log, replayed",
             "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest()},

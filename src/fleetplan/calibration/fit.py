@@ -14,6 +14,8 @@ from fleetplan.physics.form import Floats
 
 TPOT_SCALE, TTFT_SCALE = 0.08, 0.25
 """Log residual at which a point's pull is halved."""
+START_WIDTH = 3.5
+"""How many times wider those are in the first step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +56,14 @@ def fit(
     target = np.log(np.where(measured > 0, measured, 1.0))
     z = np.zeros(len(chosen))
     start = priors(kinds)
-    for _ in range(iterations):
+    for turn in range(iterations):
+        # Wide at first, so that a deployment that starts far off is drawn in before it counts as an outlier.
+        width = max(START_WIDTH * 0.7**turn, 1.0)
         k, held = constants(matrix, z, start)
         predicted, by_class = basis.gradient(k[which])
         by_class = np.where(held[which][:, None, :], 0.0, by_class)
         residual = (np.log(predicted) - target) / scale
-        pull = weight / (1 + residual**2) if robust else weight
+        pull = weight / (1 + (residual / width) ** 2) if robust else weight
         slope = by_class / predicted[..., None] / scale[None, :, None]
         hessian, gradient = np.diag(1 / spread**2), z / spread**2
         for kind, (rows, columns) in enumerate(zip(members, active, strict=True)):
@@ -70,7 +74,7 @@ def fit(
         step = np.linalg.solve(hessian, gradient)
         step *= min(1.0, 0.7 / max(np.abs(step).max(), 1e-9))
         z = z - step
-        if np.abs(step).max() < 1e-4:
+        if width == 1.0 and np.abs(step).max() < 1e-4:
             break
     return Fit(tuple(chosen), z)
 

@@ -38,13 +38,11 @@ _SD_BASE = {
     "client_concurrent": 0.8,
     "mla": 0.3,
     "attention": 0.25,
-    "eager": 0.5,
     "exchange": 0.4,
     "all_reduce": 0.3,
 }
 _ENGINE = {
     **dict.fromkeys(OVERHEAD_UNITS, 0.35),
-    "eager": 0.5,
     "client_concurrent": 0.6,
     "weights": 0.08,
     "flops": 0.12,
@@ -53,14 +51,22 @@ _ENGINE = {
     "all_reduce": 0.2,
 }
 _RELEASE = {"overhead": 0.10, "experts": 0.20}
-_BUILD = {"overhead": 0.2, "experts": 0.25, "all": 0.15, "client": 0.25}
+_BUILD = {
+    "overhead": 0.2,
+    "experts": 0.3,
+    "flops": 0.2,
+    "sequences": 0.2,
+    "all": 0.15,
+    "client": 0.25,
+}
 _GPU = {"experts": 0.15, "overhead": 0.12, "hardware": 0.06, "flops": 0.06, "client": 0.15, "sequences": 0.12}
 _MODEL = {"all": 0.06, "experts": 0.08, "client": 0.30}
-_RUNTIME = {"eager": 0.3, "overhead": 0.15, "all": 0.10, "experts": 0.10, "sequences": 0.15}
+_RUNTIME = {"overhead": 0.15, "all": 0.10, "experts": 0.10, "sequences": 0.15}
 _DEPLOYMENT = {
     "overhead": 0.15,
     "weights": 0.10,
     "flops": 0.15,
+    "experts": 0.2,
     "sequences": 0.25,
     "prompts": 0.2,
     "client": 0.25,

@@ -33,9 +33,10 @@ def fit_points(path: Path, name: str, source: str) -> dict[str, Any]:
     rows = basis(points)
     used = [p.keys for p in points]
     made = fit(rows, accuracy.measured(points), used, effects(used), accuracy.weights(points))
-    document = {
-        "schema": 1,
-        "name": name,
+    document: dict[str, Any] = {"schema": 1, "name": name}
+    if len({p.engine for p in points}) == 1:
+        document["engine"] = points[0].engine
+    document |= {
         "provenance": {
             "source": source,
             "points_file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),

@@ -42,10 +42,11 @@ def recipe(point: Point) -> Recipe:
         found = knows(point)
         if found is not None:
             return found
-    return _defaults(point)
+    return default_recipe(point)
 
 
-def _defaults(point: Point) -> Recipe:
+def default_recipe(point: Point) -> Recipe:
+    """The engine's own settings."""
     # A TensorRT-LLM budget that a prompt beside all decodes does not fit into stalls; who benchmarks raises it.
     budget = {"sglang": 16384, "trtllm": max(8192, point.prompt_tokens + point.concurrency)}
     return Recipe(
@@ -161,7 +162,7 @@ def _llama_8b(point: Point) -> Recipe | None:
     if point.model != "llama-3.1-8b" or point.measured or point.concurrency < 2:
         return None
     return replace(
-        _defaults(point), max_num_seqs=point.concurrency - 1, source="inferred from the points' own TTFT"
+        default_recipe(point), max_num_seqs=point.concurrency - 1, source="inferred from the points' own TTFT"
     )
 
 

@@ -46,14 +46,64 @@ def command(files: tuple[str, ...], name: str | None, out: str | None, as_json: 
     if as_json:
         click.echo(json.dumps(shown, indent=2, allow_nan=False, default=str))
         return
-    click.echo(f"{document['name']}: {json.dumps(document['provenance'], default=str)}")
-    for key in ("steptime", "residuals"):
-        if key in document:
-            click.echo(f"{key}: {json.dumps(document[key])}")
-    for kind, tables in document["held_out_error"].items():
-        click.echo(f"held out by {kind}: {json.dumps(tables)}")
+    for line in _told(document):
+        click.echo(line)
     if out:
         click.echo(f"wrote {out}")
+
+
+def _told(document: dict[str, Any]) -> list[str]:
+    """The fit in words: what it is of, how far off it is on what it saw and on what it did not."""
+    made, lines = document["provenance"], []
+    counted = next((f"{made[key]} {key}" for key in ("points", "runs", "requests") if key in made), "")
+    lines.append(
+        f"{document['name']}: {counted}" + (f" ({document['engine']})" if "engine" in document else "")
+    )
+    for reason, count in made.get("left_out", {}).items():
+        lines.append(f"  left out: {count} × {reason}")
+    if "definition" in made:
+        lines.append(f"  {made['definition']}")
+    if "on_top_of" in made:
+        lines.append(f"  on top of {made['on_top_of']}")
+    if "steptime" in document:
+        lines.append("constants of the step time:")
+        lines += [
+            f"  {key:32s} {value:.4g}"
+            for key, value in document["steptime"].items()
+            if not isinstance(value, str)
+        ]
+    residuals = document.get("residuals", {})
+    if "median_relative_error_a_request" in residuals:
+        lines.append(f"on the requests fitted: {_requests(residuals['median_relative_error_a_request'])}")
+        lines.append(
+            f"  makespan off by {100 * residuals['makespan']:.1f}%, {residuals['preemptions']} preemptions"
+        )
+    for key, words in (("before", "as shipped"), ("after", "fitted, on the runs it saw")):
+        if key in residuals:
+            lines.append(f"{words}: {_table(residuals[key])}")
+    for way, tables in document["held_out_error"].items():
+        for name, table in tables.items():
+            if "points" in table:
+                lines.append(f"held out ({way}, {name}): {_table(table)}")
+            elif name == "median_relative_error_a_request":
+                lines.append(f"held out: {_requests(table)}")
+            elif name == "coverage_of_80_percent_band":
+                shares = ", ".join(f"{metric} {100 * share:.0f}%" for metric, share in table.items())
+                lines.append(f"held out ({way}): inside the 80% band: {shares}")
+    return lines
+
+
+def _requests(errors: dict[str, float]) -> str:
+    return "median error a request: " + ", ".join(f"{name} {100 * e:.1f}%" for name, e in errors.items())
+
+
+def _table(table: dict[str, Any]) -> str:
+    parts = [
+        f"{name} {100 * table[key]['median']:.1f} / {100 * table[key]['mean']:.1f} / {100 * table[key]['p90']:.1f}"
+        for name, key in (("TPOT", "tpot"), ("TTFT", "ttft"), ("output tokens/s", "output_tokens_per_s"))
+        if table.get(key)
+    ]
+    return f"{'; '.join(parts)} (median / mean / p90 of |error| in %, {table['points']} points)"
 
 
 def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +131,7 @@ def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]
         if isinstance(found, RequestLog):
             if len(paths) > 1:
                 raise InputError(f"{path}: a request log is fitted alone: give one file")
-            return deployment.fit_log(found, name, path)
+            return deployment.fit_log(found, name, path, options["engine"])
         runs += found
     missing = [
         f"--{option}: needed to predict runs of {runs[0].tool}"

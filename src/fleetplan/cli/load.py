@@ -11,11 +11,17 @@ import click
 @click.command()
 @click.argument("scenarios", metavar="[SCENARIO]...", nargs=-1)
 @click.option("--parts", type=click.Path(path_type=Path, file_okay=False), default=Path("results/parts"), show_default=True, help="The folder of Parquet parts.")  # fmt: skip
+@click.option("--evidence", type=click.Path(path_type=Path, file_okay=False), default=Path("results/accuracy"), show_default=True, help="The folder of parts that validate-model wrote, where there is one.")  # fmt: skip
 @click.option("--store", type=click.Path(path_type=Path, dir_okay=False), default=Path("results/fleet.duckdb"), show_default=True, help="The store to make.")  # fmt: skip
 @click.option("--known", multiple=True, metavar="SCENARIO", help="A scenario that has a spec (repeatable). When given, parts of any other are left out.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
-    scenarios: tuple[str, ...], parts: Path, store: Path, known: tuple[str, ...], as_json: bool
+    scenarios: tuple[str, ...],
+    parts: Path,
+    evidence: Path,
+    store: Path,
+    known: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Make the results store from all parts in one transaction and put it in place at once.
 
@@ -24,7 +30,7 @@ def command(
     """
     from fleetplan.store.load import load
 
-    done = load(parts, store, scenarios, known or None)
+    done = load(parts, store, scenarios, known or None, evidence)
     for name, reason in done.left_out.items():
         click.echo(f"left out: {name}: {reason}", err=True)
     if as_json:

@@ -27,7 +27,14 @@ import click
     "--html", type=click.Path(dir_okay=False), help="write the accuracy page, e.g. reports/accuracy.html"
 )
 @click.option(
-    "--parquet", type=click.Path(dir_okay=False), help="write a row a point as Parquet, for the store"
+    "--parts",
+    type=click.Path(file_okay=False),
+    help="write the parts that `load` puts into the store, e.g. results/accuracy",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="with --ablation: write it as CSV, e.g. data/measurements/ablation.csv",
 )
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 def command(
@@ -37,7 +44,8 @@ def command(
     table: str | None,
     ablation: bool,
     html: str | None,
-    parquet: str | None,
+    parts: str | None,
+    out: str | None,
     as_json: bool,
 ) -> None:
     """Predict every point of a file and print the error table.
@@ -52,9 +60,12 @@ def command(
     from fleetplan.calibration import validate
 
     path = Path(points) if points else validate.own_points()
-    if table or ablation:
-        document = _table(Path(table)) if table else _ablation(path)
-        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    if table:
+        found = _table(Path(table))
+        click.echo(json.dumps(found, indent=2, allow_nan=False)) if as_json else _print_table(found, table)
+        return
+    if ablation:
+        _ablation(path, out, as_json)
         return
     document, each = validate.validate(path, Path(calibration) if calibration else None)
     document["held_out"] = _held_out(calibration)
@@ -67,35 +78,32 @@ def command(
         from fleetplan.report.accuracy import write_accuracy
 
         write_accuracy(document, each, Path(html))
-    if parquet and each:
-        _parquet(each, parquet)
+    if parts and each:
+        _parts(document, each, path, parts)
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     _print(document, path)
 
 
-def _parquet(each: list[dict[str, Any]], path: str) -> None:
-    import json
-    import os
-    import tempfile
-    from pathlib import Path
+def _parts(document: dict[str, Any], each: list[dict[str, Any]], path: Any, parts: str) -> None:
+    from fleetplan import provenance
+    from fleetplan.calibration import evidence, validate
+    from fleetplan.store.meaning import code_fingerprint
+    from fleetplan.store.parts import write_part
 
-    import duckdb
-
-    kinds = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
-    columns = ", ".join(f"'{name}': '{kinds[type(value)]}'" for name, value in each[0].items())
-    target = Path(path)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        source, made = Path(folder) / "rows.json", Path(folder) / "rows.parquet"
-        source.write_text("\n".join(json.dumps(row) for row in each), encoding="utf-8")
-        with duckdb.connect() as con:
-            query = f"SELECT * FROM read_json(?, format = 'newline_delimited', columns = {{{columns}}})"
-            con.execute(
-                f"COPY ({query}) TO '{str(made).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)",
-                [str(source)],
-            )
-        os.replace(made, target)
+    own = path == validate.own_points()
+    meta = {
+        "spec_digest": provenance.file_digest(path),
+        "code_fingerprint": code_fingerprint("validate-model"),
+    }
+    made = {
+        "accuracy": evidence.point_rows(each),
+        "accuracy_held_out": evidence.error_rows(document["held_out"]),
+        "accuracy_ablation": evidence.ablation_rows(evidence.own_ablation()) if own else [],
+    }
+    for table, rows in made.items():
+        write_part(parts, evidence.PUBLIC if own else path.stem, table, rows, meta)
 
 
 def _table(path: Any) -> dict[str, Any]:
@@ -104,11 +112,42 @@ def _table(path: Any) -> dict[str, Any]:
     return predict_table(path)[0]
 
 
-def _ablation(path: Any) -> dict[str, Any]:
+def _print_table(document: dict[str, Any], path: str) -> None:
+    from tabulate import tabulate
+
+    click.echo(f"{path}: {document['points']} rows; left out: {document['excluded'] or 'none'}")
+    lines = [
+        [metric, each["points"], " / ".join(f"{100 * each[k]:.1f}" for k in ("median", "mean", "p90"))]
+        for metric, each in document["by_metric"].items()
+    ]
+    click.echo(
+        tabulate(lines, ["metric", "rows", "median / mean / p90 of |error| [%]"], disable_numparse=True)
+    )
+
+
+def _ablation(path: Any, out: str | None, as_json: bool) -> None:
+    import json
+    from pathlib import Path
+
+    from fleetplan.calibration import evidence
     from fleetplan.calibration.ablation import ablation
     from fleetplan.calibration.basis import usable_points
 
-    return {"ablation": ablation(usable_points(path)[0])}
+    rows = []
+    for row in ablation(usable_points(path)[0]):
+        rows.append(row)
+        if not as_json:
+            errors = " / ".join(
+                f"{100 * float(str(row[f'tpot_error_{k}'])):5.1f}" for k in ("median", "mean", "p90")
+            )
+            click.echo(
+                f"without {row['without']:28s} left out by {row['left_out']:10s} TPOT {errors} %, "
+                f"TTFT {100 * float(str(row['ttft_error_median'])):5.1f} %"
+            )
+    if as_json:
+        click.echo(json.dumps({"ablation": rows}, indent=2, allow_nan=False))
+    if out:
+        evidence.write_ablation(rows, Path(out))
 
 
 def _held_out(calibration: str | None) -> dict[str, Any] | None:

@@ -191,6 +191,17 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
     return _load(target)
 
 
+def engine_of(path: str | Path) -> str:
+    """The engine that a calibration file was fitted for. Raises InputError where it is no such file, or one of several engines."""
+    document = load(path)
+    name = document.get("engine")
+    if name not in ENGINES:
+        raise InputError(
+            f"{path}: names no engine that it was fitted for (got {name!r}), `fleetplan calibrate` on the runs of one engine writes it: {', '.join(ENGINES)}"
+        )
+    return str(name)
+
+
 @functools.cache
 def _load(path: Path) -> dict[str, Any]:
     document = read_yaml(path, "a calibration file")

@@ -28,7 +28,6 @@ TERMS = {
     "layers": "launch and synchronisation a layer, by tensor-parallel degree",
     "moe_layers": "routing and permutation a MoE layer",
     "step": "scheduler, sampler and input preparation a step",
-    "eager": "launches one by one of a step beyond the captured graphs, where the GPU is not busy as long",
     "decoding_sequences": "host time a decoding sequence",
     "prompt_sequences": "host time a sequence in prefill",
 }
@@ -53,10 +52,6 @@ HALF_TOKENS_EXPERT = 24.0
 ROUTING_CORRELATION = 0.7
 # The fullest of e expert ranks holds this much more than its share, times (1 − 1/e).
 IMBALANCE = 0.25
-# Steps of more tokens a rank than this run outside captured graphs (vLLM captures up to 512; the others capture steps without prompts).
-GRAPH_TOKENS = 512
-# Host time of a layer then [s]: some 20 launches of a dense layer, four times as many where it routes to experts.
-EAGER_LAYER_S, EAGER_MOE_LAYER_S = 0.15e-3, 0.4e-3
 
 OVERHEAD_UNITS = {
     "layer_tp1": 11e-6,
@@ -65,7 +60,6 @@ OVERHEAD_UNITS = {
     "layer_tp8": 48e-6,
     "moe_layer": 35e-6,
     "step": 0.75e-3,
-    "eager": 1.0,
     "decoding_sequence": 14e-6,
     "prompt_sequence": 250e-6,
     "client": 25e-3,
@@ -201,11 +195,6 @@ def token_rows(
             )
         )
     out.append(("step", "step", "step", one * OVERHEAD_UNITS["step"], zero))
-    if "eager" not in without:
-        host = EAGER_MOE_LAYER_S * work.moe_layers + EAGER_LAYER_S * (work.layers - work.moe_layers)
-        busy = sum(np.maximum(row[3] * PRIOR[row[1]], row[4] * PRIOR[row[2]]) for row in out)
-        idle = np.where(n / layout.data_parallel > GRAPH_TOKENS, np.maximum(host - busy, 0.0), 0.0)
-        out.append(("eager", "eager", "eager", idle, zero))
     kept = [row for row in out if row[0] not in without]
     return Rows(
         tuple(r[0] for r in kept),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from fleetplan import catalog
+from fleetplan.physics.constants import engine_of
 from fleetplan.spec.candidates import Speculation
 from fleetplan.spec.disaggregation import Disaggregation, PoolSide
 from fleetplan.spec.scenario import Scenario
@@ -61,6 +62,8 @@ class Candidate:
     split: Split | None = field(default=None, kw_only=True)
     """Where prefill is a pool of its own: the other fields are then those of one decode replica, and what is counted as a replica is
     the prefill and decode replicas of the ratio together."""
+    calibration: str = field(default="", kw_only=True)
+    """Path of the calibration that the engine was named by, from the spec's folder; empty: the shipped one."""
 
     @property
     def candidate_id(self) -> str:
@@ -68,6 +71,9 @@ class Candidate:
         fields = asdict(self)
         if self.split is None:
             del fields["split"]
+        for each in (fields, (fields.get("split") or {}).get("prefill", {})):
+            if not each.get("calibration"):
+                each.pop("calibration", None)
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -121,7 +127,7 @@ class Candidate:
             f"{self.weights} weights",
             f"{self.kv_cache} KV",
             self._scheduling,
-            self.engine,
+            f"{self.engine} ({self.calibration})" if self.calibration else self.engine,
         ]
         if self.split is not None:
             before = self.split.prefill
@@ -183,7 +189,7 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             expert_parallel=expert,
             weights=weights,
             kv_cache=kv_cache,
-            engine=engine.name,
+            engine=engine.name if engine.file is None else engine_of(scenario.folder / engine.file),
             gpu_memory_utilization=engine.gpu_memory_utilization,
             block_size=engine.block_size,
             scheduler=scheduler.policy,
@@ -192,6 +198,7 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             max_queued_requests=scheduler.max_queued_requests,
             max_queued_tokens=scheduler.max_queued_tokens,
             speculation=speculation_text(speculation),
+            calibration=engine.file or "",
         )
         for gpu, tensor, pipeline, data, expert, weights, kv_cache, scheduler, speculation, engine in itertools.product(
             grid.gpu,

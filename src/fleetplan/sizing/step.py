@@ -42,7 +42,12 @@ def step_of(
         )
     most = max(candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS, candidate.max_num_seqs, most_tokens)
     made = calibrate_step(
-        model.architecture, gpu, engine=candidate.engine, max_tokens=most, **layout(candidate)
+        model.architecture,
+        gpu,
+        engine=candidate.engine,
+        max_tokens=most,
+        calibration_file=scenario.folder / candidate.calibration if candidate.calibration else None,
+        **layout(candidate),
     )
     return made.step, made
 

@@ -113,19 +113,24 @@ def _speculation(value: Any) -> str:
 class Engine(Model):
     """The serving engine and the settings of its memory."""
 
-    name: Name = "vllm"
-    """An engine of data/engines.yaml."""
+    name: Text = "vllm"
+    """An engine of data/engines.yaml, or the path, from the spec's folder, of a calibration that `fleetplan calibrate` wrote: a .yaml file."""
     gpu_memory_utilization: PositiveShare = 0.9
     """Share of the usable memory that the engine takes (engines differ in what it multiplies)."""
     block_size: Count = 16
     """Tokens of a KV block."""
+
+    @property
+    def file(self) -> str | None:
+        """The path, where the name is one."""
+        return self.name if "/" in self.name or self.name.endswith((".yaml", ".yml")) else None
 
 
 def _engine(value: Any) -> str:
     return "settings" if isinstance(value, (dict, Engine)) else "name"
 
 
-Named = Annotated[Name, AfterValidator(lambda name: Engine(name=name))]
+Named = Annotated[Text, AfterValidator(lambda name: Engine(name=name))]
 
 
 EACH_ONCE = (*NotEmpty, AfterValidator(_distinct))
@@ -164,4 +169,4 @@ class Candidates(Model):
     disaggregated: Annotated[tuple[DisaggregationChoice, ...], *EACH_ONCE] = ("none",)
     """`none`, or prefill and decode in pools of their own; each ratio of their replicas is a candidate."""
     engine: Annotated[tuple[EngineChoice, ...], *EACH_ONCE] = (Engine(),)
-    """Engines: a name, or a mapping with its memory settings."""
+    """Engines: a name, the path of a calibration, or a mapping with its memory settings."""

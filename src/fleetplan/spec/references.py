@@ -45,6 +45,7 @@ def faults(scenario: Asked) -> list[Fault]:
         found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
         _pools(scenario, look_up)
         found += _held(scenario, look_up)
+        found += _engines(scenario, look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
@@ -97,6 +98,20 @@ def _held(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) 
         return  # an unknown GPU is told already
     for loc, gpu in unused:
         yield loc, f"is a GPU that no candidate runs on (got {gpu}), add it to candidates.gpu or leave it out"
+
+
+def _engines(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> list[Fault]:
+    """Engines of the table, and calibrations that are of one engine; a file that is not there is told with the other files."""
+    from fleetplan import engines
+    from fleetplan.physics import constants
+
+    for i, each in enumerate(scenario.candidates.engine):
+        loc: Loc = ("candidates", "engine", i)
+        if each.file is None:
+            look_up(loc, lambda name=each.name: engines.engine(name))  # type: ignore[misc]
+        elif (scenario.folder / each.file).expanduser().is_file():
+            look_up(loc, lambda path=scenario.folder / each.file: constants.engine_of(path))  # type: ignore[misc]
+    return []
 
 
 def _precisions(
@@ -193,7 +208,7 @@ def _traffic(scenario: Scenario, data: Path) -> Iterator[Fault]:
     for dotted, path in scenario.files().items():
         if dotted != "model" and not path.expanduser().is_file():
             yield (
-                tuple(dotted.split(".")),
+                tuple(int(part) if part.isdigit() else part for part in dotted.split(".")),
                 f"names a file that is not there (got {path}), give a path from the spec's folder",
             )
     if isinstance(workload, TraceWorkload) and workload.format is not None:

@@ -123,12 +123,15 @@ class Scenario(Asked):
         return self.candidates.gpu
 
     def files(self) -> dict[str, Path]:
-        """The files that the spec names, by dotted path: a trace, a step-time table, a model's config."""
+        """The files that the spec names, by dotted path: a trace, a step-time table, calibrations, a model's config."""
         found = {}
         if isinstance(self.workload, TraceWorkload):
             found["workload.trace"] = self.folder / self.workload.trace
         if (table := getattr(self.step_time, "table", None)) is not None:
             found["step_time.table"] = self.folder / table
+        for i, engine in enumerate(self.candidates.engine if self.candidates is not None else ()):
+            if engine.file is not None:
+                found[f"candidates.engine.{i}"] = self.folder / engine.file
         if self.model and (self.model.endswith(".json") or "/" in self.model):
             found["model"] = self.folder / self.model
         return found

@@ -11,7 +11,7 @@ from typing import Any
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.store.files import whole
 from fleetplan.store.parts import glob_escape, identifier, part_path, quoted
-from fleetplan.store.tables import TABLES, Table
+from fleetplan.store.tables import EVIDENCE, STAGES, TABLES, Table, stage_tables
 
 STORAGE_VERSION = "v1.0.0"  # the oldest format that holds all we store, so that older clients open it
 
@@ -30,8 +30,11 @@ def load(
     store: str | Path,
     scenarios: Sequence[str] = (),
     known: Sequence[str] | None = None,
+    evidence_dir: str | Path | None = None,
 ) -> Loaded:
     """Make the store anew from the parts.
+
+    `evidence_dir` holds the parts that `validate-model` wrote, a folder a set of points; a folder that is not there is no evidence.
 
     `scenarios` must be loaded; `known` are those that have a spec (None: whatever has parts). A scenario of `known` that
     lacks a part, and parts whose scenario is not known any more, are left out and named in the answer. Raises
@@ -46,7 +49,7 @@ def load(
     ]
     if unknown:
         raise InputError(*unknown)
-    stages = [table for table in TABLES.values() if table.stage != "load"]
+    stages = [table for table in TABLES.values() if table.stage in STAGES[:-1]]
     taken, left_out, faults = [], {}, []
     for name in found:
         missing = [each.name for each in stages if not part_path(folder, name, each.name).is_file()]
@@ -70,8 +73,16 @@ def load(
             *(f"{folder / name}: {reason}" for name, reason in left_out.items()),
         )
     store = Path(store)
+    sources = [(folder, name, stages) for name in taken]
+    if evidence_dir is not None and Path(evidence_dir).is_dir():
+        evidence = Path(evidence_dir)
+        sources += [
+            (evidence, path.name, list(stage_tables(EVIDENCE)))
+            for path in sorted(evidence.iterdir())
+            if path.is_dir()
+        ]
     with whole(store) as temporary:
-        rows = _build(folder, taken, stages, temporary)
+        rows = _build(sources, temporary)
     return Loaded(rows, tuple(taken), left_out)
 
 
@@ -93,7 +104,7 @@ def ddl(table: Table) -> list[str]:
     ]
 
 
-def _build(folder: Path, scenarios: Sequence[str], stages: Sequence[Table], path: Path) -> dict[str, int]:
+def _build(sources: Sequence[tuple[Path, str, Sequence[Table]]], path: Path) -> dict[str, int]:
     import duckdb
 
     with duckdb.connect() as connection:
@@ -103,15 +114,15 @@ def _build(folder: Path, scenarios: Sequence[str], stages: Sequence[Table], path
         for table in TABLES.values():
             for statement in ddl(table):
                 connection.execute(statement)
-        sources = []
-        for table in stages:
-            for scenario in scenarios:
-                part = part_path(folder, scenario, table.name)
-                sources.append(_insert(connection, table, part, scenario))
-        if sources:
+        inserted = [
+            _insert(connection, table, part_path(folder, scenario, table.name), scenario)
+            for folder, scenario, stages in sources
+            for table in stages
+        ]
+        if inserted:
             connection.execute(
                 "INSERT INTO parts SELECT " + ", ".join(f"unnest(${i + 1})" for i in range(8)),
-                [list(values) for values in zip(*sources, strict=True)],
+                [list(values) for values in zip(*inserted, strict=True)],
             )
         counts = {
             name: connection.execute(f"SELECT count(*) FROM {identifier(name)}").fetchall()[0][0]
@@ -127,7 +138,13 @@ def _build(folder: Path, scenarios: Sequence[str], stages: Sequence[Table], path
 def _insert(connection: Any, table: Table, part: Path, scenario: str) -> tuple[Any, ...]:
     import duckdb
 
-    again = f"run `fleetplan {table.stage}` for scenario {scenario} again"
+    again = (
+        f"run `fleetplan {EVIDENCE}` again, or delete {part.parent.parent}"
+        if table.stage == EVIDENCE
+        else f"run `fleetplan {table.stage}` for scenario {scenario} again"
+    )
+    if not part.is_file():
+        raise InputError(f"{part}: is missing; {again}")
     data = part.read_bytes()
     source = glob_escape(part)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.store.tables import (
+    accuracy,
     batching,
     candidates,
     capacity,
@@ -18,14 +19,27 @@ from fleetplan.store.tables.dictionary import Column, Table
 
 # The stages in the order of the data; each is a verb of the command line and a rule of the workflow.
 STAGES = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing", "capacity", "load")
+# Beside them: evidence that belongs to no scenario. Its parts are those of a set of measured points.
+EVIDENCE = "validate-model"
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for module in (candidates, roofline, batching, speculation, sizing, fleet, queueing, capacity, provenance)
+    for module in (
+        candidates,
+        roofline,
+        batching,
+        speculation,
+        sizing,
+        fleet,
+        queueing,
+        capacity,
+        accuracy,
+        provenance,
+    )
     for table in module.TABLES
 }
 
-__all__ = ["STAGES", "TABLES", "Column", "Table", "stage_tables", "table"]
+__all__ = ["EVIDENCE", "STAGES", "TABLES", "Column", "Table", "stage_tables", "table"]
 
 
 def table(name: str) -> Table:
@@ -37,6 +51,6 @@ def table(name: str) -> Table:
 
 def stage_tables(stage: str) -> tuple[Table, ...]:
     """The tables that a stage fills, in the dictionary's order."""
-    if stage not in STAGES:
-        raise InputError(unknown_name("stage", stage, STAGES))
+    if stage not in (*STAGES, EVIDENCE):
+        raise InputError(unknown_name("stage", stage, (*STAGES, EVIDENCE)))
     return tuple(each for each in TABLES.values() if each.stage == stage)
