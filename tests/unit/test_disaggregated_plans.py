@@ -73,6 +73,13 @@ def test_each_ratio_is_a_candidate_with_an_id_of_its_own() -> None:
     assert len({row["label"] for row in table}) == 4
 
 
+def test_without_ratios_every_small_one_is_a_candidate() -> None:
+    found = {c.split.ratio for c in expand(loads(json.dumps(spec({"link": "50 GB/s"})))) if c.split}
+    assert len(found) == 11
+    assert {"1:1", "3:4", "4:1"} <= found
+    assert "2:2" not in found
+
+
 def test_what_a_pool_does_not_say_is_as_the_candidate_has_it() -> None:
     mixed = {
         **APART,

@@ -68,7 +68,7 @@ def headline(store: Store, scenario: str) -> Headline:
         feasible=True,
         verdict=_verdict(decision, held, failing),
         gpus=units.count(decision["gpus"]),
-        kind=gpu_title(decision.get("gpu") or candidate.get("gpu")),
+        kind=_kinds(decision, candidate),
         equation=_equation(decision, candidate),
         how=how_it_runs(candidate),
         costs=_costs(decision),
@@ -126,6 +126,12 @@ def gpu_title(name: str | None) -> str:
     return (name or "GPU").replace("-", " ").replace("_", " ").upper()
 
 
+def _kinds(decision: Row, candidate: Row) -> str:
+    """The GPUs that are bought: of two pools on two kinds, both."""
+    own, before = decision.get("gpu") or candidate.get("gpu"), candidate.get("prefill_gpu")
+    return gpu_title(own) if before in (None, own) else f"{gpu_title(before)} and {gpu_title(own)}"
+
+
 def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
     """How one replica of a candidate runs, as figures of the first screen."""
     if not candidate:
@@ -148,6 +154,7 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
         if candidate.get(key) is not None
     ]
     facts = [
+        *_pools(candidate),
         Fact("Parallel", ", ".join(degrees)),
         Fact("Weights", str(candidate.get("weights") or "")),
         Fact("KV cache", str(candidate.get("kv_cache") or "")),
@@ -159,12 +166,30 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.value)
 
 
+def _pools(candidate: Row) -> tuple[Fact, ...]:
+    """What one replica of two pools is, and the link between them."""
+    if candidate.get("layout") != "disaggregated":
+        return ()
+    before = f"{gpu_title(candidate['prefill_gpu'])}, TP {candidate['prefill_tensor_parallel']}"
+    after = f"{gpu_title(candidate['gpu'])}, TP {candidate['tensor_parallel']}"
+    link = f"link of {candidate['link_bytes_per_s'] / 1e9:g} GB/s, counted together as one replica"
+    return (
+        Fact(
+            "Pools",
+            f"{candidate['prefill_ratio']} prefill ({before}) + {candidate['decode_ratio']} decode ({after})",
+            link,
+        ),
+    )
+
+
 def _equation(decision: Row, candidate: Row) -> str:
     spare = decision.get("spare_replicas") or 0
     replicas, each, gpus = decision["replicas"], decision["gpus_per_replica"], decision["gpus"]
     serving = f"{replicas} replica{'s' if replicas != 1 else ''}"
     left = f"({replicas} serving + {spare} spare) replicas" if spare else serving
     how = ", ".join(fact.value for fact in how_it_runs(candidate) if fact.label in ("Parallel", "Weights"))
+    if decision.get("prefill_replicas"):
+        how = f"{candidate.get('prefill_ratio')} prefill + {candidate.get('decode_ratio')} decode"
     text = f"= {left} × {each} GPU{'s' if each != 1 else ''}" + (f" ({how})" if how else "")
     bare = (replicas + spare) * each
     return text if gpus == bare else f"{text} = {bare}, rounded up to whole nodes"

@@ -35,6 +35,13 @@ def _once(values: tuple[str, ...]) -> tuple[str, ...]:
 Ratio = Annotated[str, BeforeValidator(_ratio), Field(json_schema_extra={"pattern": r"^[1-9]\d{0,2} *: *[1-9]\d{0,2}$"})]  # fmt: skip
 
 
+MOST_OF_A_SIDE = 4
+EVERY_RATIO = tuple(
+    f"{p}:{d}" for p in range(1, MOST_OF_A_SIDE + 1) for d in range(1, MOST_OF_A_SIDE + 1) if gcd(p, d) == 1
+)
+"""In lowest terms, up to this many replicas a side."""
+
+
 class PoolSide(Model):
     """What one pool has of its own; what is left out is as the candidate's."""
 
@@ -59,8 +66,8 @@ class Disaggregation(Model):
     """Where prompts are computed."""
     decode: PoolSide = PoolSide()
     """Where answers are generated."""
-    ratio: Annotated[tuple[Ratio, ...], *NotEmpty, AfterValidator(_once)] = ("1:2", "1:1", "2:1")
-    """Prefill to decode replicas; each is a candidate, whose fleets are whole multiples of it."""
+    ratio: Annotated[tuple[Ratio, ...], *NotEmpty, AfterValidator(_once)] = EVERY_RATIO
+    """Prefill to decode replicas; each is a candidate, whose fleets are whole multiples of it. Left out: every ratio up to 4 to 4."""
     link_bytes_per_s: BytesPerSecond
     """Bandwidth of the one link that all KV crosses, first in first out, however many replicas there are."""
     link_latency_s: SecondsOrZero = 0.0
