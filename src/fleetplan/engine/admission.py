@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 
-from fleetplan.engine.blocks import blocks, held_at_end
+from fleetplan.engine.adapters import pick_up, place_of
+from fleetplan.engine.blocks import held_at_end, held_computing, known
 from fleetplan.engine.cache import evict_to, look, seat
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.clock import window_pairs
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.slots import admit
 from fleetplan.engine.state import State
+from fleetplan.engine.swap import swap_in
+
+NEVER = 1 << 61
+"""More blocks than are ever free."""
 
 
 @inlined
@@ -19,13 +25,17 @@ def offer(st: State, r: int, i: int, left: int, room: int) -> tuple[int, int, in
     if p.caching:
         evict_to(st, r, room)
         done = look(st, r, i)
-    chunk = min(st.request[i].prompt + st.request[i].generated - done, left)
+    if p.swap_blocks > 0:
+        done = st.swapped[i]
+    chunk = min(known(st, i) - done, left)
     if p.paged:
-        taken = blocks(st, done + chunk)
+        taken = held_computing(st, i, done + chunk)
     elif p.limited:
         taken = held_at_end(st, i)
     if p.caching:
         taken = max(taken - rec.depth, 0) + rec.unpinned
+    if p.adapters > 0 and st.adapter[i] >= 0 and place_of(st, r, st.adapter[i]) < 0:
+        taken = NEVER  # until an adapter is idle
     return done, chunk, taken
 
 
@@ -41,4 +51,39 @@ def join(st: State, r: int, q: int, done: int, chunk: int, taken: int) -> int:
     if p.caching:
         st.slot[r, k].computed = done
         seat(st, r, k, done + chunk)
+    if p.swap_blocks > 0 and done > 0:
+        st.slot[r, k].computed = done
+        swap_in(st, r, st.slot[r, k].row)
+    if p.adapters > 0:
+        pick_up(st, r, st.slot[r, k].row)
     return k
+
+
+@inlined
+def room_for(st: State, r: int, i: int) -> bool:
+    """Whether the answers of request i may run beside the others."""
+    return st.replica[r].running + st.request[i].answers <= st.replica[r].most
+
+
+@compiled
+def split_over_answers(st: State, i: int, done: int, chunk: int) -> None:
+    """Sums over the pieces of a chunk that computes several answers again: of the prompt, then of each answer after the other."""
+    w, window = st.work[0], st.p[0].window
+    w.sequences = w.decoding = w.kv_read = w.pairs = w.window_read = w.window_pairs = 0
+    prompt, generated = st.request[i].prompt, st.request[i].generated
+    at, end = done, done + chunk
+    while at < end:
+        before = 0  # tokens of the answers before this one
+        until = prompt
+        if at >= prompt:
+            before = (at - prompt) // generated * generated
+            until = prompt + before + generated
+        new, cached = min(end, until) - at, at - before
+        w.sequences += 1
+        w.decoding += 1 if new == 1 else 0
+        w.kv_read += cached + new
+        w.pairs += new * cached + new * (new + 1) // 2
+        if window:
+            w.window_read += min(cached + new, window)
+            w.window_pairs += window_pairs(cached, new, window)
+        at += new

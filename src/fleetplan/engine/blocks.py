@@ -25,7 +25,32 @@ def residue(st: State, tokens: int) -> int:
 @inlined
 def held_at_end(st: State, i: int) -> int:
     """Blocks of request i's whole life."""
-    return blocks(st, st.request[i].prompt + st.request[i].output - 1)
+    return held_decoding(st, i, st.request[i].prompt + st.request[i].output - 1)
+
+
+@inlined
+def held_decoding(st: State, i: int, tokens: int) -> int:
+    """Blocks of request i when each of its answers has so many tokens: the prompt's whole blocks once, the rest for each."""
+    answers = st.request[i].answers
+    if answers == 1:
+        return blocks(st, tokens)
+    shared = st.request[i].prompt // st.p[0].block_size
+    return shared + answers * (blocks(st, tokens) - shared)
+
+
+@inlined
+def held_computing(st: State, i: int, tokens: int) -> int:
+    """Blocks of request i when so many of its known tokens are computed: those of all answers from its prompt's end on."""
+    r = st.request[i]
+    if r.answers > 1 and (tokens > r.prompt or (tokens == r.prompt and r.generated == 0)):
+        return held_decoding(st, i, r.prompt + r.generated)
+    return blocks(st, tokens)
+
+
+@inlined
+def known(st: State, i: int) -> int:
+    """Tokens whose KV the next step of request i needs: its prompt, and what each answer has."""
+    return st.request[i].prompt + st.request[i].generated * st.request[i].answers
 
 
 @inlined

@@ -8,6 +8,7 @@ before its head; the cached part of a path is therefore always its beginning, in
 
 from __future__ import annotations
 
+from fleetplan.engine.blocks import known
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import UNFINISHED
 from fleetplan.engine.state import PREFILL_FIRST, State
@@ -150,7 +151,7 @@ def look(st: State, r: int, i: int) -> int:
     (`unpinned`) and how long those of other tiers take to come (`pull_s`).
     """
     rec, p, n = st.replica[r], st.p[0], len(st.request)
-    most = (st.request[i].prompt + st.request[i].generated - 1) // p.block_size
+    most = (known(st, i) - 1) // p.block_size
     found, depth = -1, 0
     mine = st.content[i].seated == r
     if mine:

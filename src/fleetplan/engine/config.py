@@ -27,6 +27,8 @@ GRID_PER_S = float(1 << 32)
 
 MOST = (1 << 40) - 1
 """Largest count that may be set: sums of any of them stay far inside 64 bits."""
+MOST_ADAPTERS = 4096
+"""Most adapters that are resident at once."""
 MOST_BLOCKS = (1 << 31) - 1
 """Most blocks of one tier of the prefix cache."""
 
@@ -90,6 +92,18 @@ class EngineConfig:
     """Drafts of every decoding sequence; None: one token a step."""
     prefix_cache: PrefixCache | None = None
     """None: nothing is shared or kept. Not with `static`, which has no blocks to keep, nor with a central queue."""
+    preemption: str = "recompute"
+    """`recompute`: a preempted sequence is computed again; `swap`: its KV goes to the host and comes back, each of which adds its
+    time to the step that preempts or admits; where the host is full it is computed again."""
+    swap_blocks: int = 0
+    """Blocks of preempted sequences that the host keeps for one replica."""
+    swap_block_s: float = 0.0
+    """Time [s] of one block over the link between host and GPU, in each direction."""
+    max_adapters: int | None = None
+    """LoRA adapters that are resident at once; the KV blocks are what is left beside them. None: adapters are not simulated."""
+    adapter_load_s: float = 0.0
+    """Time [s] that an adapter which is not resident adds to the step that admits its request. One that a running request uses stays;
+    of the others the one idle for longest goes; where all are in use the head of the queue waits."""
 
     def __post_init__(self) -> None:
         faults = []
@@ -106,12 +120,50 @@ class EngineConfig:
                 faults.append(f"{name}: must be at least {least}, or None for no limit (got {value})")
             elif value is not None and value > MOST:
                 faults.append(f"{name}: must be at most {MOST}, or None for no limit (got {value})")
+        faults += self._memory_faults()
         if self.prefix_cache is not None and self.scheduler == "static":
             faults.append(
                 "prefix_cache: static batches share nothing, take chunked, prefill_first or continuous"
             )
         if faults:
             raise InputError(*faults)
+
+    def _memory_faults(self) -> list[str]:
+        faults = []
+        if self.preemption not in ("recompute", "swap"):
+            faults.append(f"preemption: must be recompute or swap (got {self.preemption!r})")
+        elif self.preemption == "swap":
+            if not 1 <= self.swap_blocks <= MOST_BLOCKS:
+                faults.append(
+                    f"swap_blocks: must be from 1 to {MOST_BLOCKS} with preemption swap (got {self.swap_blocks})"
+                )
+            if self.scheduler not in ("chunked", "prefill_first"):
+                faults.append(f"preemption: {self.scheduler} never preempts (got swap), drop it")
+            if self.prefix_cache is not None:
+                faults.append(
+                    "preemption: swap cannot be joined with a prefix cache, whose blocks several sequences hold; take recompute"
+                )
+        elif self.swap_blocks or self.swap_block_s:
+            faults.append(
+                "swap_blocks: are used with preemption swap alone (got recompute), drop them or take swap"
+            )
+        for name in ("swap_block_s", "adapter_load_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                faults.append(f"{name}: must be at least 0 and finite (got {getattr(self, name)})")
+        if self.max_adapters is not None and not 1 <= self.max_adapters <= MOST_ADAPTERS:
+            faults.append(f"max_adapters: must be from 1 to {MOST_ADAPTERS} (got {self.max_adapters})")
+        if self.max_adapters is None and self.adapter_load_s:
+            faults.append(
+                f"adapter_load_s: needs max_adapters (got {self.adapter_load_s}), say how many are resident"
+            )
+        return faults
+
+
+def widest(config: EngineConfig) -> int:
+    """Most sequences that can run at once: each takes a token of a chunked step."""
+    if config.scheduler == "chunked":
+        return min(config.max_num_seqs, config.max_num_batched_tokens)
+    return config.max_num_seqs
 
 
 def blocks_for(tokens: int, block_size: int) -> int:

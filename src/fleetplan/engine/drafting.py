@@ -120,8 +120,8 @@ def begin_drafting(st: State, r: int) -> bool:
         rec.end_s += _draft_s(st)
     if p.caching:
         evict_to(st, r, rec.free)
-        rec.end_s += rec.extra_s
-        rec.extra_s = 0.0
+    rec.end_s += rec.extra_s
+    rec.extra_s = 0.0
     rec.status = BUSY
     rec.key_s = rec.end_s - NANOSECOND
     return preempted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from fleetplan.engine.adapters import unload
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
 from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.cache import forget, wipe
@@ -21,7 +22,7 @@ from fleetplan.engine.slots import remove, stop_decoding
 from fleetplan.engine.state import BUSY, IDLE, READY, STRETCH, State
 
 ROUND_ROBIN, RANDOM, LEAST_OUTSTANDING, LEAST_KV, PREFIX_AFFINE, POWER_OF_TWO, CENTRAL_QUEUE = range(7)
-NEVER_FITS, QUEUE_FULL, QUEUE_TOKENS = 1, 2, 3
+NEVER_FITS, QUEUE_FULL, QUEUE_TOKENS, TOO_MANY_ANSWERS = 1, 2, 3, 5
 AT_THE_DOOR = -2
 """`served_by` of a request that arrived when nobody was up."""
 COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
@@ -135,6 +136,8 @@ def arrive(st: State, i: int, now_s: float) -> None:
     refused = 0
     if p.limited and held_at_end(st, i) > p.total_blocks:
         refused = NEVER_FITS
+    elif st.request[i].answers > p.most_answers:
+        refused = TOO_MANY_ANSWERS
     elif queue.length >= p.max_queued_requests:
         refused = QUEUE_FULL
     elif queue.tokens + st.request[i].prompt > p.max_queued_tokens:
@@ -268,6 +271,8 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
         st.request[lost].first_token_s = st.request[lost].finish_s = math.nan
         if p.hides:
             st.hidden[lost].visible_s = math.nan
+        if p.swap_blocks > 0:
+            st.swapped[lost] = 0
         st.extra[lost].restarts += 1
         if p.expiring:
             expect_expiry(st, lost, max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s))
@@ -319,6 +324,9 @@ def _empty(st: State, r: int) -> int:
     rec.free = p.total_blocks
     if p.caching:
         wipe(st, r)
+    if p.adapters > 0:
+        unload(st, r)
+    rec.swapped, rec.extra_s = 0, 0.0
     rec.partial = rec.new = rec.fresh_first = -1
     rec.fresh = rec.kv_read = rec.window_read = 0
     rec.status = IDLE

@@ -103,10 +103,13 @@ def check_pools(prefill: Pool, decode: Pool, bypass_tokens: int, first_token: st
             faults.append(f"{name}: least_kv compares blocks in use and needs kv_blocks (got no limit)")
         if pool.replicas < 1:
             faults.append(f"{name}: replicas must be at least 1 (got {pool.replicas})")
-        if pool.config.prefix_cache is not None:
-            faults.append(
-                f"{name}: a prefix cache in pools is not simulated yet, take one pool, or none of it in both"
-            )
+        for what, given in (
+            ("a prefix cache", pool.config.prefix_cache is not None),
+            ("preemption swap", pool.config.preemption == "swap"),
+            ("LoRA adapters", pool.config.max_adapters is not None),
+        ):
+            if given:
+                faults.append(f"{name}: {what} in pools is not simulated yet, take one pool, or leave it out")
     config = prefill.config
     if prefill.router == "central_queue" and config.scheduler == "chunked" and config.kv_blocks is not None:
         faults.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fleetplan.engine.blocks import blocks_needed, held_at_end
+from fleetplan.engine.blocks import blocks_needed, held_at_end, known
 from fleetplan.engine.cache import evict_to
 from fleetplan.engine.clock import add_gap, add_gaps, add_stretch, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
@@ -109,9 +109,9 @@ def sample(st: State, r: int) -> None:
     k = rec.new
     while k >= 0:
         i = st.slot[r, k].row
-        whole = st.slot[r, k].computed + st.slot[r, k].chunk == st.request[i].prompt + st.request[i].generated
+        whole = st.slot[r, k].computed + st.slot[r, k].chunk == known(st, i)
         if whole and st.request[i].outcome != TIMED_OUT:
-            st.series[at].tokens += 1
+            st.series[at].tokens += st.slot[r, k].answers
         k = st.slot[r, k].after
 
 
@@ -143,8 +143,9 @@ def _first_after_prefill(st: State, r: int) -> None:
     k = rec.fresh_first
     for _ in range(rec.fresh):
         klass = st.request[st.slot[r, k].row].klass
-        add_gap(st, klass, old_s, -1.0)
-        add_gap(st, klass, end_s - st.slot[r, k].emitted_s, 1.0)
+        answers = float(st.slot[r, k].answers)
+        add_gap(st, klass, old_s, -answers)
+        add_gap(st, klass, end_s - st.slot[r, k].emitted_s, answers)
         k = st.slot[r, k].after
     rec.fresh = 0
     rec.fresh_first = -1
@@ -163,9 +164,11 @@ def _emit_new(st: State, r: int, now_s: float) -> None:
         computed = st.slot[r, k].computed
         if st.request[i].outcome == TIMED_OUT:
             leave(st, r, k, computed)
-        elif computed < st.request[i].prompt + st.request[i].generated:
+        elif computed < known(st, i):
             rec.partial = k
         else:
+            if st.slot[r, k].answers > 1:
+                st.slot[r, k].computed = st.request[i].prompt + st.request[i].generated
             _emit_one(st, r, k, i, now_s)
         k = after
     if p.scheduler == PREFILL_FIRST and rec.fresh == 0:
@@ -178,7 +181,7 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
     if st.request[i].generated == 0:
         st.request[i].first_token_s = now_s
     else:
-        add_gap(st, st.request[i].klass, now_s - st.request[i].finish_s, 1.0)
+        add_gap(st, st.request[i].klass, now_s - st.request[i].finish_s, float(st.slot[r, k].answers))
     st.request[i].generated += 1
     if p.hides:
         reveal_at_once(st, i, st.request[i].generated - 1, st.request[i].generated, now_s)
@@ -195,7 +198,7 @@ def _emit_one(st: State, r: int, k: int, i: int, now_s: float) -> None:
     else:
         end_request(st, r, i, now_s, FINISHED)
         if p.scheduler == STATIC:
-            hold_slot(st, r, st.slot[r, k].computed)
+            hold_slot(st, r, k, st.slot[r, k].computed)
         else:
             free_blocks(st, r, k, held_at_end(st, i))
             remove(st, r, k)

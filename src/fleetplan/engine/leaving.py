@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 
 from fleetplan.engine.agenda import spawn
-from fleetplan.engine.blocks import blocks, held_at_end
+from fleetplan.engine.blocks import held_at_end, held_computing
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
 from fleetplan.engine.slots import free_blocks, remove
 from fleetplan.engine.state import CONTINUOUS, STATIC, State
+from fleetplan.engine.swap import swap_away
 
 
 @inlined
-def hold_slot(st: State, r: int, context: int) -> None:
+def hold_slot(st: State, r: int, k: int, context: int) -> None:
     """Static: a member that is over at its prefill costs a decode at that context."""
     rec, p = st.replica[r], st.p[0]
-    rec.kv_read += context
+    rec.kv_read += context * st.slot[r, k].answers
     if p.window:
-        rec.window_read += min(context, p.window)
+        rec.window_read += min(context, p.window) * st.slot[r, k].answers
 
 
 @compiled
@@ -26,10 +27,15 @@ def leave(st: State, r: int, k: int, computed: int) -> None:
     """A request that gave up during its prefill is dropped."""
     p = st.p[0]
     if p.scheduler == STATIC:
-        hold_slot(st, r, computed)
+        hold_slot(st, r, k, computed)
         return
     whole_life = p.scheduler == CONTINUOUS
-    free_blocks(st, r, k, held_at_end(st, st.slot[r, k].row) if whole_life else blocks(st, computed))
+    free_blocks(
+        st,
+        r,
+        k,
+        held_at_end(st, st.slot[r, k].row) if whole_life else held_computing(st, st.slot[r, k].row, computed),
+    )
     remove(st, r, k)
 
 
@@ -62,6 +68,8 @@ def give_up(st: State, i: int, when_s: float) -> None:
         q = 0 if st.p[0].central else r
         st.queue[q].length -= 1
         st.queue[q].tokens -= st.request[i].prompt
+        if st.p[0].swap_blocks > 0 and st.swapped[i] > 0:
+            swap_away(st, r, i)
 
 
 @compiled

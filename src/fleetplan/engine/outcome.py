@@ -17,6 +17,7 @@ class Reason(IntEnum):
     QUEUE_FULL = 2
     QUEUE_TOKENS = 3
     NO_REPLICA = 4
+    TOO_MANY_ANSWERS = 5
 
 
 REASONS = (
@@ -25,5 +26,6 @@ REASONS = (
     "the queue held max_queued_requests requests",
     "the queue would have held more than max_queued_tokens prompt tokens",
     "no replica was up, and none comes back",
+    "its answers are more than may run at once, or than a step has tokens",
 )
 """One sentence for each reason code."""

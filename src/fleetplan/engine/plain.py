@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, blocks_for
+from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, widest
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
 from fleetplan.engine.plain_cache import Cache, common_keys, turns_before
@@ -64,6 +64,10 @@ class Plain(Schedulers):
             for row, (s, g, a, timeout, gap, hidden) in enumerate(zip(*columns, strict=True))
         ]
         self.class_index = requests.class_index
+        for s, answers, adapter in zip(
+            self.sequences, requests.answers.tolist(), requests.adapter_id.tolist(), strict=True
+        ):
+            s.answers, s.adapter = answers, adapter
         if config.prefix_cache is not None:
             for replica in self.replicas:
                 replica.cache = Cache(config.prefix_cache)
@@ -172,8 +176,10 @@ class Plain(Schedulers):
         s.replica = -1 if self.central else replica.index
         config = self.config
         limit, tokens = config.max_queued_requests, config.max_queued_tokens
-        if blocks_for(s.prompt + s.output - 1, config.block_size) > self.total_blocks:
+        if s.life(config.block_size) > self.total_blocks:
             self.refuse(s, Reason.NEVER_FITS, now_s)
+        elif s.answers > widest(config):
+            self.refuse(s, Reason.TOO_MANY_ANSWERS, now_s)
         elif limit is not None and len(replica.waiting) >= limit:
             self.refuse(s, Reason.QUEUE_FULL, now_s)
         elif tokens is not None and sum(w.prompt for w in replica.waiting) + s.prompt > tokens:
@@ -221,6 +227,8 @@ class Plain(Schedulers):
         owner.outstanding -= 1
         if s in owner.waiting:
             owner.waiting.remove(s)
+            owner.swapped -= s.held(s.swapped, self.config.block_size)
+            s.swapped = 0
             self.wake_all(owner, key_s)
 
     def outage(self, now_s: float, order: int, index: int, kind: int) -> None:
@@ -247,6 +255,7 @@ class Plain(Schedulers):
             replica.busy_s += now_s - replica.begun_at_s
         replica.running, replica.scheduled = [], []
         replica.outstanding, replica.free_blocks = 0, self.total_blocks
+        replica.adapters, replica.idle, replica.swapped = {}, {}, 0
         replica.step_end_s = replica.begin_at_s = math.inf
         replica.free_at_s = now_s
         replica.incarnation += 1
@@ -257,7 +266,7 @@ class Plain(Schedulers):
         for s in lost:
             s.computed = s.generated = s.blocks = 0
             s.emitting = False
-            s.whole = []
+            s.whole, s.swapped = [], 0
             s.first_token_s = s.first_visible_s = math.nan
             s.restarts += 1
             if s.timeout_s < math.inf:
@@ -297,15 +306,15 @@ class Plain(Schedulers):
             return
         n = b = d = r = x = r_w = x_w = 0
         for s in replica.scheduled:
-            b += 1
-            n += s.chunk
-            d += s.decodes
-            context = s.computed + s.chunk
-            r += context
-            x += s.chunk * s.computed + s.chunk * (s.chunk + 1) // 2
-            if self.window:
-                r_w += min(context, self.window)
-                x_w += window_pairs(s.computed, s.chunk, self.window)
+            for cached, new in s.pieces():
+                b += 1
+                n += new
+                d += s.decodes or (new == 1 and s.generated > 0)
+                r += cached + new
+                x += new * cached + new * (new + 1) // 2
+                if self.window:
+                    r_w += min(cached + new, self.window)
+                    x_w += window_pairs(cached, new, self.window)
             if math.isnan(s.first_scheduled_s):
                 s.first_scheduled_s = now_s
         step_s = self.cost(n, b, d, r, x, r_w, x_w) + self.draft_s(replica) + replica.extra_s
@@ -326,7 +335,7 @@ class Plain(Schedulers):
         replica.free_at_s = now_s
         replica.busy_s += now_s - replica.begun_at_s
         held = 0 if self.config.kv_blocks is None else self.total_blocks - replica.free_blocks
-        self.spans.append((replica.begun_at_s, now_s, len(replica.running), held))
+        self.spans.append((replica.begun_at_s, now_s, replica.width, held))
         static = self.config.scheduler == "static"
         for s in replica.scheduled:
             if s.outcome == FINISHED:
@@ -345,17 +354,19 @@ class Plain(Schedulers):
 
     def emit(self, replica: Replica, s: Sequence, tokens: int, now_s: float) -> None:
         """So many more tokens of this sequence, all at once; at its last it finishes."""
+        if not s.emitting and s.answers > 1:
+            s.computed = s.prompt + s.generated
         s.emitting = True
         for _ in range(tokens):
             if s.generated == 0:
                 s.first_token_s = now_s
             else:
-                self.gaps.append((int(self.class_index[s.row]), now_s - s.last_token_s))
+                self.gaps += [(int(self.class_index[s.row]), now_s - s.last_token_s)] * s.answers
             s.last_token_s = now_s
             s.generated += 1
             if s.generated == s.hidden + 1:
                 s.first_visible_s = now_s
-            self.emissions_s.append(now_s)
+            self.emissions_s += [now_s] * s.answers
         if s.generated == s.output:
             s.outcome, s.finish_s = FINISHED, now_s
             replica.outstanding -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fleetplan.engine.config import EngineConfig, blocks_for
+from fleetplan.engine.config import EngineConfig, widest
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.plain_cache import Key
 from fleetplan.engine.plain_drafting import Drafting
@@ -21,8 +21,8 @@ class Offer:
     chunk: int
     blocks: int
     """Blocks that it would hold."""
-    taken: int
-    """Of them, those that nobody holds now."""
+    taken: float
+    """Of them, those that nobody holds now; NaN: it waits for a place of its adapter, whatever is free."""
     found: list[Key]
     run: int
     """Leading blocks of `found` that are cached."""
@@ -42,7 +42,9 @@ class Schedulers(Drafting):
 
     def can_admit(self, replica: Replica) -> bool:
         """Whether somebody waits and a slot is free."""
-        return bool(replica.waiting) and replica.open and len(replica.running) < self.config.max_num_seqs
+        if not replica.waiting or not replica.open:
+            return False
+        return replica.width + replica.waiting[0].answers <= widest(self.config)
 
     def offer(self, replica: Replica, left: float, whole_life: bool = False) -> Offer:
         """What the head of the queue would run with: what it finds cached, the tokens that it adds, its blocks."""
@@ -52,10 +54,13 @@ class Schedulers(Drafting):
         if replica.cache is not None:
             found, run, own_from = self.look(replica, s)
             hit = min(run, (s.known - 1) // size) * size
+        hit = s.swapped or hit
         chunk = int(min(s.known - hit, left))
-        blocks = max(blocks_for(s.prompt + s.output - 1 if whole_life else hit + chunk, size), run)
+        blocks = max(s.life(size) if whole_life else s.held(hit + chunk, size), run)
         taken = blocks - run + (replica.cache.unheld(found[:run]) if replica.cache is not None else 0)
-        return Offer(hit, chunk, blocks, taken, found, run, own_from)
+        resident = len(replica.adapters) + (s.adapter not in replica.adapters)
+        waits = s.adapter >= 0 and resident > (self.config.max_adapters or 0)
+        return Offer(hit, chunk, blocks, math.nan if waits else taken, found, run, own_from)
 
     def look(self, replica: Replica, s: Sequence) -> tuple[list[Key], int, int]:
         """The contents that it follows, how many of them are cached, and how many are common: its own, a turn's, or its common ones."""
@@ -82,6 +87,12 @@ class Schedulers(Drafting):
         s.replica = replica.index
         replica.running.append(s)
         s.computed = offer.hit
+        if s.swapped:
+            replica.extra_s += s.held(s.swapped, self.config.block_size) * self.config.swap_block_s
+            replica.swapped -= s.held(s.swapped, self.config.block_size)
+            s.swapped = 0
+        if s.adapter >= 0:
+            self.pick_up(replica, s.adapter)
         if math.isnan(s.first_scheduled_s):
             s.hit_tokens = offer.hit
         if replica.cache is not None:
@@ -93,12 +104,34 @@ class Schedulers(Drafting):
         self.grow(replica, s, offer.blocks)
         self.plan(replica, s, offer.chunk)
 
+    def pick_up(self, replica: Replica, adapter: int) -> None:
+        """A sequence that uses this adapter runs; one that is not resident is loaded in the place of the longest idle one."""
+        if adapter not in replica.adapters:
+            replica.adapters[adapter] = 0
+            if adapter in replica.idle:
+                del replica.idle[adapter]
+            else:
+                replica.extra_s += self.config.adapter_load_s
+                if len(replica.adapters) + len(replica.idle) > (self.config.max_adapters or 0):
+                    del replica.idle[next(iter(replica.idle))]
+        replica.adapters[adapter] += 1
+
+    def put_down(self, replica: Replica, adapter: int) -> None:
+        """A sequence that used this adapter is gone."""
+        replica.adapters[adapter] -= 1
+        if not replica.adapters[adapter]:
+            del replica.adapters[adapter]
+            replica.idle[adapter] = None
+
     def plan(self, replica: Replica, s: Sequence, chunk: int, kept: int = 0) -> None:
         s.chunk, s.kept = chunk, kept
         s.decodes = s.generated > 0 and (chunk == 1 or kept > 0)
         replica.scheduled.append(s)
         if replica.cache is not None:
-            for block in range(len(s.whole), (s.computed + (kept or chunk)) // self.config.block_size):
+            tokens = s.computed + (kept or chunk)
+            if s.answers > 1:
+                tokens = min(tokens, s.prompt)
+            for block in range(len(s.whole), tokens // self.config.block_size):
                 assert not replica.cache.run([s.key(block)]), "a block is held once"
                 replica.cache.hold(s.key(block))
                 s.whole.append(s.key(block))
@@ -122,7 +155,7 @@ class Schedulers(Drafting):
             return
         while self.can_admit(replica):
             offer = self.offer(replica, math.inf, whole_life=True)
-            if offer.taken > replica.free_blocks:
+            if not offer.taken <= replica.free_blocks:
                 break
             self.admit(replica, offer)
 
@@ -131,7 +164,7 @@ class Schedulers(Drafting):
             self.plan(replica, s, 1 + self.drafts, self.keeps(s, self.drafts))
         while self.can_admit(replica):
             offer = self.offer(replica, math.inf, whole_life=True)
-            if offer.taken > replica.free_blocks:
+            if not offer.taken <= replica.free_blocks:
                 break
             self.admit(replica, offer)
 
@@ -140,7 +173,7 @@ class Schedulers(Drafting):
         left, preempted = self.schedule_running(replica, left)
         while not preempted and left > 0 and self.can_admit(replica):
             offer = self.offer(replica, left)
-            if offer.taken > replica.free_blocks:
+            if not offer.taken <= replica.free_blocks:
                 break
             self.admit(replica, offer)
             left -= offer.chunk
@@ -149,12 +182,12 @@ class Schedulers(Drafting):
         left = self.config.max_num_batched_tokens
         while self.can_admit(replica):
             offer = self.offer(replica, math.inf)
-            if offer.taken > replica.free_blocks or (replica.scheduled and offer.chunk > left):
+            if not offer.taken <= replica.free_blocks or (replica.scheduled and offer.chunk > left):
                 break
             left -= offer.chunk
             self.admit(replica, offer)
         if not replica.scheduled:
-            self.schedule_running(replica, len(replica.running) * (1 + self.drafts))
+            self.schedule_running(replica, replica.width * (1 + self.drafts))
 
     def schedule_running(self, replica: Replica, left: int) -> tuple[int, bool]:
         """Running sequences in order of admission, the most recent ones giving way to those that lack a block."""
@@ -164,7 +197,7 @@ class Schedulers(Drafting):
             s = replica.running[position]
             chunk = min(1 + self.drafts if s.emitting else s.left, left)
             kept = self.keeps(s, chunk - 1) if s.emitting else 0
-            need = max(blocks_for(s.computed + (kept or chunk), self.config.block_size), s.blocks)
+            need = max(s.held(s.computed + (kept or chunk), self.config.block_size), s.blocks)
             while need - s.blocks > replica.free_blocks:
                 victim = replica.running.pop()
                 self.preempt(replica, victim)
@@ -173,12 +206,17 @@ class Schedulers(Drafting):
                     return left, preempted
             self.grow(replica, s, need)
             self.plan(replica, s, chunk, kept)
-            left -= chunk
+            left -= chunk * s.answers if s.emitting else chunk
             position += 1
         return left, preempted
 
     def preempt(self, replica: Replica, victim: Sequence) -> None:
-        """Its blocks are freed, all of it is computed again, and it waits in front."""
+        """Its blocks are freed, it waits in front, and all of it is computed again unless the host takes its KV."""
+        held, config = victim.blocks, self.config
+        if config.preemption == "swap" and replica.swapped + held <= config.swap_blocks:
+            replica.swapped += held
+            replica.extra_s += held * config.swap_block_s
+            victim.swapped = victim.computed
         self.release(replica, victim)
         victim.computed = 0
         victim.emitting = False
@@ -194,6 +232,8 @@ class Schedulers(Drafting):
         self.release(replica, s)
 
     def release(self, replica: Replica, s: Sequence) -> None:
+        if s.adapter >= 0:
+            self.put_down(replica, s.adapter)
         if replica.cache is None:
             replica.free_blocks += s.blocks
         else:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from fleetplan.engine.config import blocks_for
 from fleetplan.engine.outcome import UNFINISHED, Reason
 from fleetplan.engine.plain_cache import Cache, Key
 
@@ -20,6 +21,10 @@ class Sequence:
     arrival_s: float
     timeout_s: float
     gap_s: float
+    answers: int = 1
+    adapter: int = -1
+    swapped: int = 0
+    """Tokens whose KV waits on the host."""
     computed: int = 0
     generated: int = 0
     blocks: int = 0
@@ -60,8 +65,40 @@ class Sequence:
 
     @property
     def known(self) -> int:
-        """Tokens whose KV the next token needs: prompt and generated."""
-        return self.prompt + self.generated
+        """Tokens whose KV the next token needs: the prompt, and what each answer has."""
+        return self.prompt + self.generated * self.answers
+
+    def held(self, computed: int, size: int) -> int:
+        """Blocks that it holds with so many tokens computed; the prompt's whole blocks are held once, the rest by each answer."""
+        if self.answers == 1:
+            return blocks_for(computed, size)
+        if not self.emitting:
+            if computed < self.prompt or (computed == self.prompt and self.generated):
+                return blocks_for(computed, size)
+            computed = self.prompt + self.generated
+        shared = self.prompt // size
+        return shared + self.answers * (blocks_for(computed, size) - shared)
+
+    def life(self, size: int) -> int:
+        """Blocks of its whole life."""
+        shared, end = self.prompt // size, blocks_for(self.prompt + self.output - 1, size)
+        return shared + self.answers * (end - shared) if self.answers > 1 else end
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """What the step computes of it: tokens cached and new of each sequence, one an answer once they are apart."""
+        if self.answers == 1 or (self.generated == 0 and self.outcome == UNFINISHED):
+            return [(self.computed, self.chunk)]
+        if self.kept or self.outcome != UNFINISHED:
+            return [(self.computed, self.chunk)] * self.answers
+        found, end = [], self.computed + self.chunk
+        if self.computed < self.prompt:
+            found.append((self.computed, min(end, self.prompt) - self.computed))
+        for answer in range(self.answers):
+            first = self.prompt + answer * self.generated
+            low, high = max(self.computed, first), min(end, first + self.generated)
+            if low < high:
+                found.append((self.prompt + low - first, high - low))
+        return found
 
     def key(self, block: int) -> Key:
         """Content of its block of this number."""
@@ -94,4 +131,15 @@ class Replica:
     incarnation: int = 0
     cache: Cache | None = None
     extra_s: float = 0.0
-    """Time [s] that the step under way waits for blocks to come."""
+    """Time [s] that the step under way waits for blocks and adapters to come, or blocks to go."""
+    adapters: dict[int, int] = field(default_factory=dict)
+    """Resident adapters that running sequences use, and how many do."""
+    idle: dict[int, None] = field(default_factory=dict)
+    """Resident adapters that none uses, the one idle for longest first."""
+    swapped: int = 0
+    """Blocks on the host."""
+
+    @property
+    def width(self) -> int:
+        """Sequences that run, every answer counted."""
+        return sum(s.answers for s in self.running)

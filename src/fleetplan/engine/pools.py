@@ -53,6 +53,8 @@ def simulate_pools(
     """
     link = link or Link()
     faults = check_pools(prefill, decode, bypass_tokens, first_token)
+    if len(requests) and requests.answers.max() > 1:
+        faults.append(f"requests: answers above 1 are not simulated in pools (got {requests.answers.max()})")
     if faults:
         raise InputError(*faults)
     for pool in (prefill, decode):

@@ -309,6 +309,7 @@ def _seat(st: State, r: int, i: int) -> None:
     rec.free_slots -= 1
     k = st.free_slot[r, rec.free_slots]
     slot = st.slot[r, k]
+    slot.answers = 1
     slot.row = i
     slot.computed = st.request[i].prompt
     slot.chunk = slot.kept = 0

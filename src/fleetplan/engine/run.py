@@ -98,15 +98,26 @@ def check_requests(
     if config.scheduler == "disaggregated":
         faults.append("scheduler: disaggregated takes two pools (got one), simulate_pools would be right")
     if len(requests) and requests.answers.max() > 1:
-        faults.append(f"requests: answers above 1 are not simulated yet (got {requests.answers.max()})")
-    if len(requests) and requests.adapter_id.max() >= 0:
+        if requests.answers.max() >= 1 << 15:
+            faults.append(f"requests: answers must be below 2^15 (got {requests.answers.max()})")
+        for what, given in (
+            ("speculation", config.speculation is not None),
+            ("preemption swap", config.preemption == "swap"),
+        ):
+            if given:
+                faults.append(
+                    f"requests: answers above 1 are not simulated with {what} (got {requests.answers.max()}), "
+                    "take one of them"
+                )
+    if len(requests) and requests.adapter_id.max() >= 0 and config.max_adapters is None:
         faults.append(
-            f"requests: LoRA adapters are not simulated yet (got adapter_id {requests.adapter_id.max()})"
+            f"requests: have LoRA adapters (got adapter_id {requests.adapter_id.max()}), max_adapters must say how many are "
+            "resident at once"
         )
-    if config.prefix_cache is not None and router == "central_queue":
+    if router == "central_queue" and (config.prefix_cache is not None or config.preemption == "swap"):
+        kept = "a prefix is cached" if config.prefix_cache is not None else "a sequence was swapped out"
         faults.append(
-            "router: central_queue does not know where a prefix is cached, take prefix_affine or least_outstanding "
-            "(got a prefix cache)"
+            f"router: central_queue does not know where {kept}, take prefix_affine or least_outstanding"
         )
     if closed_loop is not None and (~np.isnan(requests.gap_s)).any():
         faults.append(

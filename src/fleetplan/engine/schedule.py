@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fleetplan.engine.admission import join, offer
-from fleetplan.engine.blocks import blocks, due_residue, residue, steps_within_blocks
+from fleetplan.engine.admission import join, offer, room_for, split_over_answers
+from fleetplan.engine.blocks import due_residue, held_computing, known, residue, steps_within_blocks
 from fleetplan.engine.cache import evict_to, fill
 from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
@@ -77,12 +77,15 @@ def _begin_chunked(st: State, r: int) -> bool:
     window_read = window_pairs_ = rec.window_read
     left = p.budget - n
     spare = rec.free - need
+    pieces = decoding_chunk = (
+        0  # sequences that the step computes beside the decoding ones, and those of one token among them
+    )
     if rec.partial >= 0 and left > 0:
         k = rec.partial
         i = st.slot[r, k].row
         done = st.slot[r, k].computed
-        chunk = min(st.request[i].prompt + st.request[i].generated - done, left)
-        more = blocks(st, done + chunk) - blocks(st, done) if p.limited else 0
+        chunk = min(known(st, i) - done, left)
+        more = held_computing(st, i, done + chunk) - held_computing(st, i, done) if p.limited else 0
         if p.caching:
             evict_to(st, r, spare)
         if more > spare:
@@ -98,16 +101,25 @@ def _begin_chunked(st: State, r: int) -> bool:
                 fill(st, r, i, done + chunk)
             left -= chunk
             n += chunk
-            read += done + chunk
-            pairs += chunk * done + chunk * (chunk + 1) // 2
-            if p.window:
-                window_read += min(done + chunk, p.window)
-                window_pairs_ += window_pairs(done, chunk, p.window)
-    decoding_chunk = 0
+            if st.slot[r, k].answers > 1 and st.request[i].generated > 0:
+                split_over_answers(st, i, done, chunk)
+                w = st.work[0]
+                pieces += w.sequences
+                decoding_chunk += w.decoding
+                read += w.kv_read
+                pairs += w.pairs
+                window_read += w.window_read
+                window_pairs_ += w.window_pairs
+            else:
+                read += done + chunk
+                pairs += chunk * done + chunk * (chunk + 1) // 2
+                if p.window:
+                    window_read += min(done + chunk, p.window)
+                    window_pairs_ += window_pairs(done, chunk, p.window)
     if not preempted:
         while left > 0 and rec.running < rec.most:
             i = head_of(st, q)
-            if i < 0:
+            if i < 0 or not room_for(st, r, i):
                 break
             done, chunk, more = offer(st, r, i, left, spare)
             if more > spare:
@@ -116,20 +128,40 @@ def _begin_chunked(st: State, r: int) -> bool:
             spare -= more
             left -= chunk
             n += chunk
-            read += done + chunk
-            pairs += chunk * done + chunk * (chunk + 1) // 2
-            if p.window:
-                window_read += min(done + chunk, p.window)
-                window_pairs_ += window_pairs(done, chunk, p.window)
+            if st.request[i].answers > 1 and st.request[i].generated > 0:
+                split_over_answers(st, i, done, chunk)
+                w = st.work[0]
+                pieces += w.sequences
+                decoding_chunk += w.decoding
+                read += w.kv_read
+                pairs += w.pairs
+                window_read += w.window_read
+                window_pairs_ += w.window_pairs
+            else:
+                read += done + chunk
+                pairs += chunk * done + chunk * (chunk + 1) // 2
+                if p.window:
+                    window_read += min(done + chunk, p.window)
+                    window_pairs_ += window_pairs(done, chunk, p.window)
     if rec.new >= 0:
         rec.free -= need
         k = rec.new
         while k >= 0:  # a preempted request whose last chunk is one token decodes, by definition
-            if st.slot[r, k].chunk == 1 and st.request[st.slot[r, k].row].generated > 0:
-                decoding_chunk += 1
+            if st.slot[r, k].answers == 1 or st.request[st.slot[r, k].row].generated == 0:
+                pieces += 1
+                if st.slot[r, k].chunk == 1 and st.request[st.slot[r, k].row].generated > 0:
+                    decoding_chunk += 1
             k = st.slot[r, k].after
         _run_step(
-            st, r, n, rec.running, rec.decoding + decoding_chunk, read, pairs, window_read, window_pairs_
+            st,
+            r,
+            n,
+            rec.decoding + pieces,
+            rec.decoding + decoding_chunk,
+            read,
+            pairs,
+            window_read,
+            window_pairs_,
         )
     return preempted
 
@@ -144,7 +176,7 @@ def _make_room(st: State, r: int, q: int) -> tuple[int, bool]:
         if p.caching:  # those before it have taken theirs by then
             k = rec.last
             its = st.slot[r, k].due >= 0 and residue(st, st.slot[r, k].computed) == due
-            evict_to(st, r, max(rec.free - st.residues[r, due] + (1 if its else 0), 0))
+            evict_to(st, r, max(rec.free - st.residues[r, due] + (st.slot[r, k].answers if its else 0), 0))
         preempt_last(st, r, q)
         preempted = True
     return st.residues[r, due], preempted
@@ -157,14 +189,16 @@ def _begin_continuous(st: State, r: int) -> None:
     n = rec.decoding
     read = pairs = rec.kv_read
     window_read = window_pairs_ = rec.window_read
+    pieces = 0
     while rec.running < rec.most:
         i = head_of(st, q)
-        if i < 0:
+        if i < 0 or not room_for(st, r, i):
             break
         done, chunk, life = offer(st, r, i, UNLIMITED, rec.free)
         if life > rec.free:
             break
         join(st, r, q, done, chunk, life)
+        pieces += 1
         n += chunk
         read += done + chunk
         pairs += chunk * done + chunk * (chunk + 1) // 2
@@ -172,7 +206,7 @@ def _begin_continuous(st: State, r: int) -> None:
             window_read += min(done + chunk, p.window)
             window_pairs_ += window_pairs(done, chunk, p.window)
     if rec.new >= 0:
-        _run_step(st, r, n, rec.running, rec.decoding, read, pairs, window_read, window_pairs_)
+        _run_step(st, r, n, rec.decoding + pieces, rec.decoding, read, pairs, window_read, window_pairs_)
 
 
 @inlined
@@ -188,16 +222,26 @@ def _begin_prefill_first(st: State, r: int) -> bool:
     n = b = d = read = pairs = window_read = window_pairs_ = 0
     while rec.running < rec.most:
         i = head_of(st, q)
-        if i < 0:
+        if i < 0 or not room_for(st, r, i):
             break
         done, chunk, more = offer(st, r, i, UNLIMITED, rec.free)
         if more > rec.free or (b > 0 and n + chunk > p.budget):
             break
         join(st, r, q, done, chunk, more)
+        n += chunk
+        if st.request[i].answers > 1 and st.request[i].generated > 0:
+            split_over_answers(st, i, done, chunk)
+            w = st.work[0]
+            b += w.sequences
+            d += w.decoding
+            read += w.kv_read
+            pairs += w.pairs
+            window_read += w.window_read
+            window_pairs_ += w.window_pairs
+            continue
         if chunk == 1 and st.request[i].generated > 0:
             d += 1
         b += 1
-        n += chunk
         read += done + chunk
         pairs += chunk * done + chunk * (chunk + 1) // 2
         if p.window:
@@ -245,6 +289,9 @@ def _begin_stretch(st: State, r: int, preempted: bool) -> None:
     if preempted or (p.central and may_admit(st, r) and head_of(st, 0) >= 0):
         j = 1
     set_stretch(st, r, rec.running)
+    if rec.extra_s > 0.0:  # what was swapped out; one step, for somebody was preempted
+        rec.hidden_s += rec.extra_s
+        rec.extra_s = 0.0
     rec.kind = STRETCH
     rec.ahead = j
     rec.end_s = rec.now_s + stretch_s(rec, j)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from fleetplan.engine.adapters import put_down
 from fleetplan.engine.agenda import spawn
-from fleetplan.engine.blocks import blocks, held_at_end, residue
+from fleetplan.engine.blocks import held_at_end, held_computing, held_decoding, residue
 from fleetplan.engine.cache import let_go
 from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, next_crossing, next_due, push
 from fleetplan.engine.jit import compiled, inlined
@@ -13,6 +14,7 @@ from fleetplan.engine.outcome import FINISHED
 from fleetplan.engine.queues import pop_head, push_front
 from fleetplan.engine.reveal import expect_visible
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
+from fleetplan.engine.swap import swap_out
 
 
 @inlined
@@ -24,6 +26,8 @@ def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int
     rec.free_slots -= 1
     k = st.free_slot[r, rec.free_slots]
     st.slot[r, k].row = i
+    answers = st.request[i].answers
+    st.slot[r, k].answers = answers
     st.slot[r, k].order = rec.admitted
     rec.admitted += 1
     st.slot[r, k].computed = 0
@@ -38,7 +42,7 @@ def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int
     rec.last = k
     if rec.new < 0:
         rec.new = k
-    rec.running += 1
+    rec.running += answers
     rec.free -= held
     st.request[i].served_by = r
     if math.isnan(st.request[i].scheduled_s):
@@ -71,7 +75,9 @@ def remove(st: State, r: int, k: int) -> None:
         rec.last = before
     st.free_slot[r, rec.free_slots] = k
     rec.free_slots += 1
-    rec.running -= 1
+    rec.running -= st.slot[r, k].answers
+    if st.p[0].adapters > 0:
+        put_down(st, r, st.slot[r, k].row)
 
 
 @inlined
@@ -93,21 +99,22 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
         rec.heap = _compact_due(st, r)
     push(heap, rec.heap, ((rec.counter + left) << SLOT_BITS) | k)
     rec.heap += 1
-    rec.decoding += 1
-    rec.growing += 1
-    rec.kv_read += computed + 1
-    st.by_class[r, st.request[st.slot[r, k].row].klass] += 1
+    answers: int = st.slot[r, k].answers
+    rec.decoding += answers
+    rec.growing += answers
+    rec.kv_read += answers * (computed + 1)
+    st.by_class[r, st.request[st.slot[r, k].row].klass] += answers
     if p.paged:
-        st.residues[r, residue(st, computed - rec.counter)] += 1
+        st.residues[r, residue(st, computed - rec.counter)] += answers
     if p.window:
         if computed >= p.window:
-            rec.window_read += p.window
+            rec.window_read += answers * p.window
             st.slot[r, k].crossing = -1
         else:
             crossings = st.crossing_heap[r]
             at = rec.counter + p.window - computed
-            rec.window_read += computed + 1
-            rec.window_growing += 1
+            rec.window_read += answers * (computed + 1)
+            rec.window_growing += answers
             st.slot[r, k].crossing = at
             if rec.crossings == len(crossings):
                 rec.crossings = _compact_crossings(st, r)
@@ -123,22 +130,23 @@ def stop_decoding(st: State, r: int, k: int) -> None:
         st.slot[r, k].due = -1
         rec.decoding -= 1
         return
+    answers: int = st.slot[r, k].answers
     if p.paged:
-        st.residues[r, residue(st, st.slot[r, k].computed)] -= 1
+        st.residues[r, residue(st, st.slot[r, k].computed)] -= answers
     computed = st.slot[r, k].computed + rec.counter
     st.slot[r, k].computed = computed
     st.slot[r, k].due = st.slot[r, k].visible = -1
-    rec.decoding -= 1
-    rec.growing -= 1
-    rec.kv_read -= computed + 1
-    st.by_class[r, st.request[st.slot[r, k].row].klass] -= 1
+    rec.decoding -= answers
+    rec.growing -= answers
+    rec.kv_read -= answers * (computed + 1)
+    st.by_class[r, st.request[st.slot[r, k].row].klass] -= answers
     if p.window:
         if st.slot[r, k].crossing >= 0:
-            rec.window_read -= computed + 1
-            rec.window_growing -= 1
+            rec.window_read -= answers * (computed + 1)
+            rec.window_growing -= answers
             st.slot[r, k].crossing = -1
         else:
-            rec.window_read -= p.window
+            rec.window_read -= answers * p.window
 
 
 @inlined
@@ -148,8 +156,8 @@ def cross_windows(st: State, r: int) -> None:
     while next_crossing(st, r) == rec.counter:
         k = st.crossing_heap[r, 0] & SLOT_MASK
         st.slot[r, k].crossing = -1
-        rec.window_growing -= 1
-        rec.window_read -= 1
+        rec.window_growing -= st.slot[r, k].answers
+        rec.window_read -= st.slot[r, k].answers
 
 
 @inlined
@@ -160,6 +168,7 @@ def preempt_last(st: State, r: int, q: int) -> None:
     i = st.slot[r, k].row
     if k == rec.partial:
         rec.partial = -1
+        held = held_computing(st, i, st.slot[r, k].computed)
     else:
         st.request[i].generated = st.request[i].output - (st.slot[r, k].due - rec.counter)
         if st.p[0].drafts > 0:
@@ -172,7 +181,10 @@ def preempt_last(st: State, r: int, q: int) -> None:
         else:
             st.request[i].finish_s = rec.last_decode_s if st.p[0].scheduler == PREFILL_FIRST else rec.now_s
         stop_decoding(st, r, k)
-    free_blocks(st, r, k, blocks(st, st.slot[r, k].computed))
+        held = held_decoding(st, i, st.slot[r, k].computed)
+    if st.p[0].swap_blocks > 0:
+        swap_out(st, r, i, st.slot[r, k].computed, held)
+    free_blocks(st, r, k, held)
     remove(st, r, k)
     st.request[i].preemptions += 1
     push_front(st, q, i)
@@ -192,7 +204,7 @@ def end_request(st: State, r: int, i: int, when_s: float, outcome: int) -> None:
 def finish_due(st: State, r: int, now_s: float) -> None:
     """Sequences that emitted their last token at this counter finish."""
     rec, p = st.replica[r], st.p[0]
-    if p.caching:
+    if p.caching or (p.adapters > 0 and p.scheduler != STATIC):
         _finish_in_order(st, r, now_s)
         return
     while next_due(st, r) == rec.counter:
@@ -209,7 +221,7 @@ def finish_due(st: State, r: int, now_s: float) -> None:
 
 @compiled
 def _finish_in_order(st: State, r: int, now_s: float) -> None:
-    """As `finish_due`, in order of admission: the cache forgets them in that order."""
+    """As `finish_due`, in order of admission: what they held is kept or forgotten in that order."""
     rec = st.replica[r]
     first = -1  # a list through `chunk`, which a decoding sequence does not use
     while next_due(st, r) == rec.counter:
@@ -226,7 +238,7 @@ def _finish_in_order(st: State, r: int, now_s: float) -> None:
     while first >= 0:
         k, i = first, st.slot[r, first].row
         first = st.slot[r, k].chunk
-        let_go(st, r, k, held_at_end(st, i))
+        free_blocks(st, r, k, held_at_end(st, i))
         remove(st, r, k)
         end_request(st, r, i, now_s, FINISHED)
 
@@ -235,12 +247,13 @@ def _finish_in_order(st: State, r: int, now_s: float) -> None:
 def _keep_slot(st: State, r: int, k: int) -> None:
     """Static: the slot of a finished member goes on costing a decode at its last context."""
     rec = st.replica[r]
+    answers: int = st.slot[r, k].answers
     st.slot[r, k].due = st.slot[r, k].visible = -1
-    rec.decoding -= 1
-    rec.growing -= 1
-    rec.kv_read -= 1
-    st.by_class[r, st.request[st.slot[r, k].row].klass] -= 1
+    rec.decoding -= answers
+    rec.growing -= answers
+    rec.kv_read -= answers
+    st.by_class[r, st.request[st.slot[r, k].row].klass] -= answers
     if st.p[0].window and st.slot[r, k].crossing >= 0:
-        rec.window_read -= 1
-        rec.window_growing -= 1
+        rec.window_read -= answers
+        rec.window_growing -= answers
         st.slot[r, k].crossing = -1

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetplan.engine.config import EngineConfig
+from fleetplan.engine.config import EngineConfig, widest
 from fleetplan.engine.content import content_of
 from fleetplan.engine.histogram import BINS
 from fleetplan.engine.speculate import MASK, Speculation
@@ -34,6 +34,7 @@ PARAMETERS = np.dtype(
         ("window_kv_token_s", "f8"), ("state_s", "f8"), ("window", "i8"),
         ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
         ("caching", "i8"), ("nodes", "i8"), ("host_blocks", "i8"), ("disk_blocks", "i8"), ("host_block_s", "f8"), ("disk_block_s", "f8"),
+        ("most_answers", "i8"), ("adapters", "i8"), ("adapter_s", "f8"), ("swap_blocks", "i8"), ("swap_block_s", "f8"),
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
         ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"), ("hides", "i8"),
@@ -69,7 +70,7 @@ REPLICA = np.dtype(
         ("hidden_s", "f8"), ("lead_s", "f8"), ("lead_slope_s", "f8"), ("tail_s", "f8"), ("tail_slope_s", "f8"),
         ("turn", "i8"), ("up", "i8"), ("most", "i8"), ("admitted", "i8"),
         # what the cache has of the head of the queue; time that the step to come waits for blocks
-        ("found", "i8"), ("depth", "i8"), ("unpinned", "i8"), ("pull_s", "f8"), ("extra_s", "f8"),
+        ("found", "i8"), ("depth", "i8"), ("unpinned", "i8"), ("pull_s", "f8"), ("extra_s", "f8"), ("idle_count", "i8"), ("swapped", "i8"),
     ]
 )  # fmt: skip
 QUEUE = np.dtype([("first", "i8"), ("last", "i8"), ("length", "i8"), ("tokens", "i8")])
@@ -91,7 +92,7 @@ EXTRA = np.dtype(
 )  # fmt: skip
 SLOT = np.dtype(
     [
-        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i4"), ("order", "i8"),
+        ("row", "i4"), ("before", "i4"), ("after", "i4"), ("kept", "i2"), ("answers", "i2"), ("order", "i8"),
         ("computed", "i8"), ("chunk", "i8"), ("due", "i8"), ("crossing", "i8"), ("emitted_s", "f8"), ("visible", "i8"),
     ]
 )  # fmt: skip
@@ -109,6 +110,8 @@ CONTENT = np.dtype(
 that it was admitted with, the prompt tokens that it found at first."""
 SEGMENT = np.dtype([("parent", "i4"), ("start", "i4"), ("size", "i4"), ("refs", "i4")])
 TIER = np.dtype([("first", "i8"), ("last", "i8"), ("held", "i8")])
+RESIDENT = np.dtype([("adapter", "i8"), ("refs", "i8"), ("idle_since", "i8")])
+"""A place of an adapter: how many running sequences use it, and since when none does, as a count."""
 EVENT = np.dtype([("time_s", "f8"), ("row", "i8")])
 OUTAGE = np.dtype([("time_s", "f8"), ("replica", "i8"), ("kind", "i8")])
 SAMPLE = np.dtype([("running", "i8"), ("kv_blocks", "i8"), ("tokens", "i8")])
@@ -157,6 +160,12 @@ class State(NamedTuple):
     newer: NDArray[np.int32]
     tier: NDArray[Any]
     """By replica and tier."""
+    adapter: NDArray[np.int64]
+    """By request; −1: none."""
+    resident: NDArray[Any]
+    """By replica and place."""
+    swapped: NDArray[np.int32]
+    """By request: tokens whose KV waits on the host."""
 
 
 _COEFFICIENTS = (
@@ -183,8 +192,8 @@ def make_state(
     central = router == 6
     limited = config.kv_blocks is not None
     scheduler = ("static", "continuous", "chunked", "prefill_first").index(config.scheduler)
-    slots = min(config.max_num_seqs, max(n, 1))
-    if limited:
+    slots = min(config.max_num_seqs, max(int(requests.answers.sum()), 1))
+    if limited and config.prefix_cache is None and not (n and requests.answers.max() > 1):
         slots = min(slots, config.kv_blocks or 1)
     if scheduler == CHUNKED:
         slots = min(slots, config.max_num_batched_tokens)
@@ -209,7 +218,9 @@ def make_state(
         "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
         "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
         "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "hides": hides, "until_s": until_s,
-        "window": steptime.window_tokens, "resolution_s": resolution_s,
+        "window": steptime.window_tokens, "resolution_s": resolution_s, "most_answers": widest(config),
+        "adapters": config.max_adapters or 0, "adapter_s": config.adapter_load_s,
+        "swap_blocks": config.swap_blocks if config.preemption == "swap" else 0, "swap_block_s": config.swap_block_s,
     }  # fmt: skip
     for name, value in values.items():
         p[name] = value
@@ -227,6 +238,8 @@ def make_state(
     queue = np.zeros(1 if central else replicas, QUEUE)
     queue["first"] = queue["last"] = -1
     heaps = (replicas, 2 * slots + 2)
+    resident = np.zeros((replicas, max(config.max_adapters or 0, 1)), RESIDENT)
+    resident["adapter"] = -1
     slot = np.zeros((replicas, slots), SLOT)
     slot["due"] = slot["crossing"] = slot["visible"] = -1
     state = State(
@@ -249,6 +262,8 @@ def make_state(
         draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
         hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
         visible_heap=np.zeros(heaps if hides else (replicas, 1), np.int64),
+        adapter=requests.adapter_id if config.max_adapters else np.zeros(1, np.int64), resident=resident,
+        swapped=np.zeros(n if config.preemption == "swap" else 1, np.int32),
         **_cache(requests, config, replicas, p),
     )  # fmt: skip
     if closed is not None:

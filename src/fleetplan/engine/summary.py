@@ -151,7 +151,7 @@ def _figures(
     percentiles: tuple[float, ...],
 ) -> dict[str, Any]:
     finished = rows & (result.outcome == FINISHED)
-    output = int(result.requests.output_tokens[finished].sum())
+    output = int((result.requests.output_tokens * result.requests.answers)[finished].sum())
     prompt = int(result.requests.prompt_tokens[finished].sum())
     makespan = result.makespan_s
     figures: dict[str, Any] = {
