@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from fleetplan.cli.memory_options import memory_options, memory_settings
 from fleetplan.cli.pool_options import (
     DISAGGREGATED,
     handoff_figures,
@@ -98,6 +99,7 @@ class _Seconds(click.ParamType):
 @click.option("--draft-steptime", help="JSON: the draft's own step times, instead of --draft-cost")
 @click.option("--draft-passes", type=int, help="draft steps of one step of the target (default: one a draft)")
 @click.option("--drafts-off-above", type=int, help="steps in which more sequences decode draft nothing")
+@memory_options
 @pool_options
 @click.option("--until-s", type=_Seconds(never=True), help="stop here; what runs then is unfinished")
 @click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
@@ -145,6 +147,7 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         max_queued_requests=options["max_queued_requests"],
         max_queued_tokens=options["max_queued_tokens"],
         speculation=_speculation(options),
+        **memory_settings(options),
     )
     closed = (
         None if options["concurrency"] is None else ClosedLoop(options["concurrency"], options["think_s"])
@@ -221,7 +224,14 @@ def _requests(path: str) -> tuple[Any, Any]:
     trace = read(file)
     if trace.arrival_s is None:
         raise InputError(f"{path}: has no time of arrival (got a trace of format {trace.format})")
-    requests = Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
+    shared: dict[str, Any] = {}
+    if trace.session_id is not None:
+        shared["session_id"] = trace.session_id
+    if trace.block_hashes is not None:
+        shared |= {
+            name: getattr(trace, name) for name in ("block_offsets", "block_hashes", "hash_block_tokens")
+        }
+    requests = Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, **shared)
     return requests, np.argsort(trace.arrival_s, kind="stable")
 
 
@@ -234,6 +244,8 @@ def _document(result: Any) -> dict[str, Any]:
         "e2e_p99_s", "preemptions", "stable", "stability",
     )  # fmt: skip
     document = {key: summary[key] for key in keys}
+    if result.prefix_hit_tokens is not None:
+        document |= {key: summary[key] for key in ("prefix_hit_tokens", "prefix_hit_share")}
     if result.handoff is not None:
         document |= handoff_figures(result)
     document["reasons"] = {k: v for k, v in summary["reasons"].items() if k in document}
@@ -245,6 +257,7 @@ def _document(result: Any) -> dict[str, Any]:
 
 _UNSAID = {
     **dict.fromkeys(("makespan_s", "output_tokens_per_s", "total_tokens_per_s"), "no request finished"),
+    "prefix_hit_share": "no request was admitted",
     **dict.fromkeys(("handoff_mean_s", "handoff_p99_s"), "no KV crossed the link"),
 }
 """Why a figure that `summary` gives no reason for is missing."""

@@ -17,7 +17,9 @@ from fleetplan.errors import InputError, unknown_name
 from fleetplan.traffic.requests import Requests
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens")
-OPTIONAL = ("timeout_s", "session_id", "gap_s", "prefix_id", "hidden_tokens", "class")
+OPTIONAL = (
+    "timeout_s", "session_id", "gap_s", "history_tokens", "prefix_id", "prefix_tokens", "answers", "adapter_id", "hidden_tokens", "class",
+)  # fmt: skip
 MOST_FAULTS = 20
 LONGEST_S = 1e10
 """Latest time [s] that is taken: beyond it a double no longer holds a microsecond, and latencies would be rounded away."""
@@ -95,13 +97,15 @@ def write_records(result: Result, order: NDArray[np.int64], path: str | Path) ->
 
 
 def records(result: Result, order: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The columns of COLUMNS, and of HANDOFF_COLUMNS for two pools, requests in the order of the file that they came from."""
+    """The columns of COLUMNS, of HANDOFF_COLUMNS for two pools, and the tokens found by a prefix cache, requests in the order of the file that they came from."""
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     columns = {name: getattr(result, name)[back] for name in COLUMNS}
     columns["outcome"] = np.array(OUTCOMES, dtype=object)[columns["outcome"]]
     if result.handoff is not None:
         columns |= {name: getattr(result.handoff, name)[back] for name in HANDOFF_COLUMNS}
+    if result.prefix_hit_tokens is not None:
+        columns["prefix_hit_tokens"] = result.prefix_hit_tokens[back]
     return columns
 
 
@@ -171,9 +175,20 @@ def _tokens(cell: str) -> int:
     return value
 
 
-def _hidden(cell: str) -> int:
+def _count(cell: str) -> int:
     value = _whole(cell) if cell.strip() else 0
     if not 0 <= value < 1 << 31:
+        raise ValueError(cell)
+    return value
+
+
+def _history(cell: str) -> int:
+    return -1 if not cell.strip() else _count(cell)
+
+
+def _answers(cell: str) -> int:
+    value = _whole(cell) if cell.strip() else 1
+    if not 1 <= value < 1 << 15:
         raise ValueError(cell)
     return value
 
@@ -202,7 +217,14 @@ _PARSERS: dict[str, tuple[Any, str]] = {
     "timeout_s": (_timeout, "a number of seconds from 0 to 1e10, or nothing for never"),
     "session_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "gap_s": (_gap, "a number of seconds from 0 to 1e10, or nothing where arrival_s is fixed"),
-    "hidden_tokens": (_hidden, "a whole number from 0 to 2^31 − 1, or nothing for none"),
+    "hidden_tokens": (_count, "a whole number from 0 to 2^31 − 1, or nothing for none"),
+    "history_tokens": (
+        _history,
+        "a whole number from 0 to 2^31 − 1, or nothing for the whole turn before",
+    ),
+    "prefix_tokens": (_count, "a whole number from 0 to 2^31 − 1, or nothing for 0"),
+    "answers": (_answers, "a whole number from 1 to 32767, or nothing for 1"),
+    "adapter_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "prefix_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "class": (str, "a name"),
 }

@@ -163,6 +163,12 @@ def _figures(
         "total_tokens_per_s": (output + prompt) / makespan if makespan else None,
         "arrival_rate_per_s": int(rows.sum()) / span_s if span_s else None,
     }
+    if result.prefix_hit_tokens is not None:
+        admitted = rows & np.isfinite(result.first_scheduled_s)
+        looked_for = int(result.requests.prompt_tokens[admitted].sum())
+        found = int(result.prefix_hit_tokens[admitted].sum())
+        figures["prefix_hit_tokens"] = found
+        figures["prefix_hit_share"] = found / looked_for if looked_for else None
     reasons: dict[str, str] = {}
     for name, values in metrics.items():
         served = values[rows]
