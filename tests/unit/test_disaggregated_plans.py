@@ -12,6 +12,8 @@ from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.apart import balanced
 from fleetplan.sizing.binding import binding_limit, resource_bound
 from fleetplan.sizing.candidates import expand
+from fleetplan.sizing.capacity import capacity
+from fleetplan.sizing.choice import _factors
 from fleetplan.sizing.decide import Plan, decide, hopeless, plan, sustainable_rate_per_s, verdict_at
 from fleetplan.sizing.levers import levers
 from fleetplan.sizing.stages.candidates import rows
@@ -250,8 +252,53 @@ def test_the_lever_plans_prefill_apart_and_back() -> None:
     apart = plan(
         loads(json.dumps(spec(APART) | {"candidates": {"gpu": ["h100-sxm"], "disaggregated": [APART]}}))
     )
-    (back,) = [lever for lever in levers(decide(apart)) if lever.kind == "disaggregation"]
-    assert back.change == "prefill and decode together"
+    decision = decide(apart)
+    assert decision.chosen is not None
+    assert decision.chosen.fleet is not None
+    split, count = decision.chosen.machine.candidate.split, decision.chosen.fleet.replicas
+    assert split is not None
+    p, d = count * split.prefill_replicas, count * split.decode_replicas
+    found = [lever for lever in levers(decision) if lever.kind == "disaggregation"]
+    wanted = ["prefill and decode together"]
+    wanted += [f"{p - 1} prefill and {d} decode replicas"] if p > 1 else []
+    wanted += [f"{p} prefill and {d - 1} decode replicas"] if d > 1 else []
+    assert [lever.change for lever in found] == wanted
+    assert len(wanted) > 1
+
+
+def test_prices_of_two_kinds_are_drawn_each() -> None:
+    mixed = {**APART, "ratio": ["3:1"], "decode": {"gpu": "h200-sxm"}}
+    unsure = {"uncertainty": {"price_range": "observed", "draws": 2}}
+    decision = decide(planned(APART, mixed, rate="20 req/s", policy=unsure))
+    sheet = decision.prices
+    for option in decision.options:
+        candidate = option.machine.candidate
+        factors = _factors(decision, candidate, 3)
+        alone = {
+            part.gpu: _factors(decision, dataclasses.replace(candidate.decode, gpu=part.gpu), 3)
+            for part, _ in candidate.parts
+        }
+        usd = {
+            part.gpu: count * buying.usd_per_gpu_hour(decision.plan.scenario.policy, part.gpu, sheet)
+            for part, count in candidate.parts
+        }  # type: ignore[operator]
+        if candidate.mixed:
+            whole = sum(usd[gpu] * alone[gpu] for gpu in usd) / sum(usd.values())
+            np.testing.assert_allclose(factors, whole)
+            assert len(usd) == 2
+        else:
+            np.testing.assert_array_equal(factors, alone[candidate.gpu])
+
+
+def test_a_given_fleet_holds_two_pools_of_its_kind() -> None:
+    mixed = {**APART, "ratio": ["3:1"], "decode": {"gpu": "h200-sxm"}}
+    found = capacity(planned({**APART, "ratio": ["2:1"]}, mixed, tpot="30 ms"), {"h100-sxm": 6})
+    by_label = {held.machine.candidate.label: held for held in found.held}
+    apart = next(h for h in by_label.values() if h.machine.candidate.split is not None)
+    assert (apart.replicas, apart.machine.candidate.gpus_per_replica) == (2, 3)
+    assert apart.rate_per_s is not None
+    assert apart.rate_per_s > 0
+    assert not any(held.machine.candidate.mixed for held in found.held if held.rate_per_s)
 
 
 def test_what_binds_two_pools_names_the_pool() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.sizing import buying, pricing
+from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.decide import Decision, Option
 from fleetplan.sizing.uncertainty import Interval, needs
 
@@ -52,7 +53,7 @@ def choices(decision: Decision, found: Interval | None) -> tuple[Choice, ...]:
         else:
             basis = "lower bound" if option.status == "pruned" else "as decided"
             gpus = np.array([float(fleet.gpus)])
-        factors = pricing.drawn(seed, candidate.gpu, pricing.of_gpu(policy, candidate.gpu, decision.prices))
+        factors = _factors(decision, candidate, seed)
         cost = np.multiply.outer(gpus * fleet.usd_per_gpu_hour, factors)
         rows.append((candidate.candidate_id, basis))
         costs.append(cost)
@@ -64,6 +65,23 @@ def choices(decision: Decision, found: Interval | None) -> tuple[Choice, ...]:
         low, median, high = (_quantile(whole[index], share) for share in (tail, 0.5, 1 - tail))
         made.append(Choice(identity, basis, low, median, high, float((first == index).mean())))
     return tuple(made)
+
+
+def _factors(decision: Decision, candidate: Candidate, seed: int) -> NDArray[np.float64]:
+    """What the draws of the prices multiply a fleet's cost by; of pools on two kinds of GPU each by its share of the cost."""
+    policy, sheet = decision.plan.scenario.policy, decision.prices
+
+    def of(gpu: str) -> NDArray[np.float64]:
+        return pricing.drawn(seed, gpu, pricing.of_gpu(policy, gpu, sheet))
+
+    if not candidate.mixed:
+        return of(candidate.gpu)
+    usd = [
+        (buying.usd_per_gpu_hour(policy, part.gpu, sheet) or 0.0) * count * part.gpus_per_replica
+        for part, count in candidate.parts
+    ]
+    drawn = [of(part.gpu) for part, _ in candidate.parts]
+    return np.average(drawn, axis=0, weights=usd)
 
 
 def _counts(decision: Decision, option: Option, found: Interval) -> tuple[int | None, ...]:

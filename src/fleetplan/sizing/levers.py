@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -113,10 +114,22 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
 
 
 def _apart(chosen: Option, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
-    """Prefill in a pool of its own, at the ratio that its work asks for; or back in one."""
+    """Prefill in a pool of its own, at the ratio that its work asks for; or back in one, or with one replica fewer of either pool."""
     candidate = chosen.machine.candidate
     if candidate.split is not None:
         yield "disaggregation", "prefill and decode together", candidate.decode
+        assert chosen.fleet is not None
+        count = chosen.fleet.replicas
+        prefill, decode = count * candidate.split.prefill_replicas, count * candidate.split.decode_replicas
+        for p, d in ((prefill - 1, decode), (prefill, decode - 1)):
+            if p and d:
+                unit = math.gcd(p, d)
+                apart = replace(candidate.split, prefill_replicas=p // unit, decode_replicas=d // unit)
+                yield (
+                    "disaggregation",
+                    f"{p} prefill and {d} decode replicas",
+                    replace(candidate, split=apart),
+                )
         return
     p, d = balanced(chosen.machine, decision.plan.traffic.requests())
     change = (
