@@ -49,12 +49,6 @@ def test_points_errors_and_ablation_are_loaded_and_answered(some, tmp_path):
     ]
 
 
-def test_without_evidence_the_tables_are_there_and_empty(tmp_path):
-    (tmp_path / "parts").mkdir()
-    load(tmp_path / "parts", tmp_path / "fleet.duckdb", evidence_dir=tmp_path / "accuracy")
-    assert ask("SELECT count(*) FROM accuracy", tmp_path / "fleet.duckdb").rows == [(0,)]
-
-
 def test_the_shipped_ablation_is_of_the_whole_model_and_every_term_is_in_it():
     rows = evidence.ablation_rows(evidence.own_ablation())
     whole = {row["left_out"]: row for row in rows if row["without"] == "nothing"}

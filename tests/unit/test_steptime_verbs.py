@@ -95,8 +95,8 @@ def test_validate_model_prints_the_keys_asked_for_and_writes_its_rows(tmp_path):
         )
         + "Qwen/Qwen3-32B,h100_sxm,trtllm,fp8,disagg,1024,512,8,2,100,10\n"
     )
-    page, parquet = tmp_path / "accuracy.html", tmp_path / "rows.parquet"
-    made = run(validate_model, "--points", points, "--json", "--html", page, "--parquet", parquet)
+    page, parts = tmp_path / "accuracy.html", tmp_path / "parts"
+    made = run(validate_model, "--points", points, "--json", "--html", page, "--parts", parts)
     document = json.loads(made.output)
     assert document["points"] == 3
     assert document["excluded"] == {"disaggregated serving": 1}
@@ -104,6 +104,7 @@ def test_validate_model_prints_the_keys_asked_for_and_writes_its_rows(tmp_path):
         assert set(document[metric]) == {"median", "mean", "p90"}
     assert {"model", "gpu", "engine", "regime"} <= set(document["by"])
     assert "http" not in page.read_text().replace("http-equiv", "")
+    parquet = parts / "points" / "validate-model" / "accuracy.parquet"
     with duckdb.connect() as con:
         assert con.execute(f"SELECT count(*), max(concurrency) FROM '{parquet}'").fetchall() == [(3, 16)]
     assert "all" in run(validate_model, "--points", points).output

@@ -105,6 +105,11 @@ def test_the_store_has_a_comment_and_a_key_everywhere_and_opens_in_older_clients
     assert names == set(tables.TABLES)
 
 
+def test_without_evidence_its_tables_are_there_and_empty(folder):
+    load(folder / "parts", folder / "fleet.duckdb", evidence_dir=folder / "none")
+    assert query.ask("SELECT count(*) FROM accuracy", folder / "fleet.duckdb").rows == [(0,)]
+
+
 def test_loading_again_gives_the_same_rows(folder):
     store = folder / "fleet.duckdb"
     load(folder / "parts", store)

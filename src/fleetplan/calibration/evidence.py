@@ -103,3 +103,9 @@ def write_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         for row in rows:
             writer.writerow({**row, **{name: f"{row[name]:.4f}" for name in _ERRORS}})
     os.replace(temporary, path)
+
+
+def other_tables() -> list[dict[str, str]]:
+    """Errors on published tables of other shapes, nothing fitted to them, as `validate-model --table` found them for this release."""
+    with (data_dir() / "measurements" / "other_tables.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))

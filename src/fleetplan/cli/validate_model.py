@@ -57,7 +57,7 @@ def command(
     import json
     from pathlib import Path
 
-    from fleetplan.calibration import validate
+    from fleetplan.calibration import evidence, validate
 
     path = Path(points) if points else validate.own_points()
     if table:
@@ -77,7 +77,9 @@ def command(
     if html and each:
         from fleetplan.report.accuracy import write_accuracy
 
-        write_accuracy(document, each, Path(html))
+        own = path == validate.own_points()
+        ablation_rows = evidence.ablation_rows(evidence.own_ablation()) if own else []
+        write_accuracy(document, each, Path(html), ablation_rows, evidence.other_tables() if own else [])
     if parts and each:
         _parts(document, each, path, parts)
     if as_json:

@@ -45,6 +45,16 @@ Errors are |predicted / measured − 1| in percent: median / mean / 90th percent
 {% for kind, tables in document.by.items() %}{% for name, table in tables.items() %}
 <tr><td>{{ kind }}: {{ name }}</td><td>{{ table.points }}</td><td>{{ table.tpot|errors }}</td><td>{{ table.ttft|errors }}</td><td>{{ table.output_tokens_per_s|errors }}</td></tr>
 {% endfor %}{% endfor %}</table></div>
+{% if ablation %}<h2>What each term buys</h2>
+<p>Everything fitted anew without it; whole (model, GPU, engine) groups left out, and single points of known deployments beside them.</p>
+<div class="scroll"><table><tr><th>without</th><th>groups: TPOT</th><th>groups: TTFT median</th><th>points: TPOT</th></tr>
+{% for name, ways in ablation.items() %}<tr><td>{{ name }}</td><td>{{ ways.pair|terms }}</td><td>{{ "%.1f"|format(100 * ways.pair.ttft_error_median) }}</td><td>{{ ways.deployment|terms }}</td></tr>
+{% endfor %}</table></div>{% endif %}
+{% if others %}<h2>Other published tables, nothing fitted to them</h2>
+<div class="scroll"><table><tr><th>measured</th><th>constants</th><th>metric</th><th>rows</th><th>error</th><th>left out</th></tr>
+{% for row in others %}<tr><td>{{ row.measured }} ({{ row.source }})</td><td>{{ row.constants }}</td><td>{{ row.metric }}</td><td>{{ row.rows }}</td>
+<td>{{ "%.0f / %.0f / %.0f"|format(100 * row.error_median|float, 100 * row.error_mean|float, 100 * row.error_p90|float) }}</td><td>{{ row.left_out }}</td></tr>
+{% endfor %}</table></div>{% endif %}
 <h2>The worst ten</h2>
 <ol>{% for row in document.worst_ten %}<li>{{ row.model }} on {{ row.gpus }} × {{ row.gpu }}, {{ row.engine }} {{ row.engine_version }}, {{ row.precision }}, {{ row.prompt_tokens }} in and {{ row.output_tokens }} out at {{ row.concurrency }}:
 TPOT {{ "%.1f"|format(1000 * row.tpot_measured_s) }} ms measured, {{ "%.1f"|format(1000 * row.tpot_predicted_s) }} ms predicted{% if row.flag %} ({{ row.flag }}){% endif %}</li>{% endfor %}</ol>
@@ -52,12 +62,26 @@ TPOT {{ "%.1f"|format(1000 * row.tpot_measured_s) }} ms measured, {{ "%.1f"|form
 """
 
 
-def write_accuracy(document: dict[str, Any], rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the page of a validation (`calibration.validate.validate`), whole or not at all."""
+def write_accuracy(
+    document: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    path: Path,
+    ablation: Sequence[dict[str, Any]] = (),
+    others: Sequence[dict[str, str]] = (),
+) -> None:
+    """Write the page of a validation (`calibration.validate.validate`), whole or not at all; beside it the ablation and errors on other tables."""
+    terms: dict[str, dict[str, Any]] = {}
+    for row in ablation:
+        terms.setdefault(row["without"], {})[row["left_out"]] = row
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["errors"] = _errors
+    environment.filters["terms"] = _terms
     page = environment.from_string(_PAGE).render(
-        document=document, ticks=_ticks(), dots=[_dot(row) for row in rows]
+        document=document,
+        ticks=_ticks(),
+        dots=[_dot(row) for row in rows],
+        ablation=terms,
+        others=others,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -90,3 +114,7 @@ def _errors(table: dict[str, float] | None) -> str:
     return (
         "–" if table is None else " / ".join(f"{100 * table[key]:.1f}" for key in ("median", "mean", "p90"))
     )
+
+
+def _terms(row: dict[str, float]) -> str:
+    return " / ".join(f"{100 * row[f'tpot_error_{key}']:.1f}" for key in ("median", "mean", "p90"))

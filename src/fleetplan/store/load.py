@@ -67,12 +67,6 @@ def load(
             taken.append(name)
     if faults:
         raise InputError(*faults)
-    if not taken:
-        raise InputError(
-            f"{folder}: no scenario is complete, so no store is made (got {len(found)} folders of parts); run `make plan`",
-            *(f"{folder / name}: {reason}" for name, reason in left_out.items()),
-        )
-    store = Path(store)
     sources = [(folder, name, stages) for name in taken]
     if evidence_dir is not None and Path(evidence_dir).is_dir():
         evidence = Path(evidence_dir)
@@ -81,6 +75,12 @@ def load(
             for path in sorted(evidence.iterdir())
             if path.is_dir()
         ]
+    if not sources:
+        raise InputError(
+            f"{folder}: no scenario is complete, so no store is made (got {len(found)} folders of parts); run `make plan`",
+            *(f"{folder / name}: {reason}" for name, reason in left_out.items()),
+        )
+    store = Path(store)
     with whole(store) as temporary:
         rows = _build(sources, temporary)
     return Loaded(rows, tuple(taken), left_out)
