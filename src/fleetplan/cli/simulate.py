@@ -87,6 +87,13 @@ class _Seconds(click.ParamType):
 @click.option(
     "--start-up-s", type=_Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
 )
+@click.option(
+    "--priority", default="none", show_default=True, help="of waiting requests: none, strict or weighted"
+)
+@click.option("--priority-weights", help="weighted: turns of priority 0, 1, …, by comma")
+@click.option(
+    "--max-wait-s", type=_Seconds(), help="who arrived longer ago than this goes first, whatever its priority"
+)
 @click.option("--drafts", type=int, help="speculation: drafted tokens of every decoding sequence and step, K")
 @click.option(
     "--acceptance", help="chance of draft i given those before it: K values by comma, or one for all of them"
@@ -146,6 +153,9 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         block_size=options["block_size"],
         max_queued_requests=options["max_queued_requests"],
         max_queued_tokens=options["max_queued_tokens"],
+        priority=options["priority"],
+        priority_weights=_weights(options["priority_weights"]),
+        max_wait_s=np.inf if options["max_wait_s"] is None else options["max_wait_s"],
         speculation=_speculation(options),
         **memory_settings(options),
     )
@@ -168,6 +178,17 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         plain=options["plain"],
     )
     return result, order
+
+
+def _weights(given: str | None) -> tuple[float, ...]:
+    from fleetplan.errors import InputError
+
+    try:
+        return tuple(float(cell) for cell in given.split(",")) if given else ()
+    except ValueError:
+        raise InputError(
+            f"--priority-weights: is no list of numbers (got {given!r}), like 8,2,1 would be right"
+        ) from None
 
 
 def _speculation(options: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from fleetplan.engine.blocks import held_at_end, held_computing, known
 from fleetplan.engine.cache import evict_to, look, seat
 from fleetplan.engine.clock import window_pairs
 from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.queues import head_of
 from fleetplan.engine.slots import admit
 from fleetplan.engine.state import State
 from fleetplan.engine.swap import swap_in
@@ -44,7 +45,7 @@ def join(st: State, r: int, q: int, done: int, chunk: int, taken: int) -> int:
     """The head of the queue runs from this step on, with what it was offered; returns its slot."""
     rec, p = st.replica[r], st.p[0]
     if p.caching:
-        i = st.queue[q].first
+        i = head_of(st, q)
         if math.isnan(st.request[i].scheduled_s):
             st.content[i].hit = done
     k = admit(st, r, q, chunk, taken, rec.now_s)

@@ -18,6 +18,7 @@ ROUTERS = (
     "power_of_two",
     "central_queue",
 )
+PRIORITIES = ("none", "strict", "weighted")
 NANOSECOND = 1e-9
 """An arrival may join a step that starts at t if arrival ≤ t + 1 ns, so that equal times stay equal whatever the order of additions."""
 
@@ -88,6 +89,12 @@ class EngineConfig:
     """An arrival that finds this many waiting at its replica is rejected; None: no limit."""
     max_queued_tokens: int | None = None
     """An arrival whose prompt would lift the waiting prompt tokens of its replica above this is rejected; None: no limit."""
+    priority: str = "none"
+    """One of PRIORITIES: first come first served; the most urgent first; or levels by turns, as their weights say."""
+    priority_weights: tuple[float, ...] = ()
+    """`weighted`: admissions of each priority, from 0 on, among those that wait."""
+    max_wait_s: float = math.inf
+    """A request that waits and arrived longer ago than this goes before all that did not, whatever its priority."""
     speculation: Speculation | None = None
     """Drafts of every decoding sequence; None: one token a step."""
     prefix_cache: PrefixCache | None = None
@@ -121,6 +128,7 @@ class EngineConfig:
             elif value is not None and value > MOST:
                 faults.append(f"{name}: must be at most {MOST}, or None for no limit (got {value})")
         faults += self._memory_faults()
+        faults += self._priority_faults()
         if self.prefix_cache is not None and self.scheduler == "static":
             faults.append(
                 "prefix_cache: static batches share nothing, take chunked, prefill_first or continuous"
@@ -156,6 +164,24 @@ class EngineConfig:
             faults.append(
                 f"adapter_load_s: needs max_adapters (got {self.adapter_load_s}), say how many are resident"
             )
+        return faults
+
+    def _priority_faults(self) -> list[str]:
+        faults = []
+        if self.priority not in PRIORITIES:
+            faults.append(f"priority: {unknown_name('way of priorities', self.priority, PRIORITIES)}")
+        if (self.priority == "weighted") != bool(self.priority_weights):
+            faults.append(
+                f"priority_weights: come with the priority weighted, one each (got {self.priority_weights} with {self.priority})"
+            )
+        if not all(0 < weight < math.inf for weight in self.priority_weights):
+            faults.append(f"priority_weights: each must be above 0 (got {self.priority_weights})")
+        if not self.max_wait_s > 0:
+            faults.append(f"max_wait_s: must be above 0 (got {self.max_wait_s})")
+        if self.max_wait_s < math.inf and self.priority == "none":
+            faults.append(f"max_wait_s: bounds what priorities do (got {self.max_wait_s} with none), drop it")
+        if self.priority != "none" and self.prefix_cache is not None:
+            faults.append("priority: is not simulated together with a prefix cache, drop one of them")
         return faults
 
 

@@ -12,10 +12,11 @@ from fleetplan.engine.cache import evict_to, fill
 from fleetplan.engine.clock import add_gap, at, step_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.levels import victim
 from fleetplan.engine.outcome import FINISHED, TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
 from fleetplan.engine.reveal import reveal_at_once
-from fleetplan.engine.slots import end_request, free_blocks, preempt_last, remove, stop_decoding
+from fleetplan.engine.slots import end_request, free_blocks, preempt, preempt_last, remove, stop_decoding
 from fleetplan.engine.speculate import FIRST, GOLDEN, SECOND, UNIT
 from fleetplan.engine.state import (
     BUSY,
@@ -148,7 +149,7 @@ def _running(st: State, r: int, drafts: int, left: int) -> tuple[int, bool]:
     """Running sequences in order of admission, the most recent ones giving way to those that lack a block."""
     rec, p = st.replica[r], st.p[0]
     q = queue_of(st, r)
-    preempted = False
+    preempted = p.paged and p.levels > 1 and _fit_by_level(st, r, drafts, left, q)
     k = rec.first
     while k >= 0 and left > 0:
         i, computed = st.slot[r, k].row, st.slot[r, k].computed
@@ -159,10 +160,10 @@ def _running(st: State, r: int, drafts: int, left: int) -> tuple[int, bool]:
         if p.paged:
             need = blocks(st, computed + (kept if decodes else chunk)) - blocks(st, computed)
             while need > rec.free:
-                victim = rec.last
+                latest = rec.last
                 preempt_last(st, r, q)
                 preempted = True
-                if victim == k:
+                if latest == k:
                     return left, preempted
             rec.free -= need
             if p.caching:
@@ -177,6 +178,28 @@ def _running(st: State, r: int, drafts: int, left: int) -> tuple[int, bool]:
         left -= chunk
         k = st.slot[r, k].after
     return left, preempted
+
+
+@compiled
+def _fit_by_level(st: State, r: int, drafts: int, budget: int, q: int) -> bool:
+    """Preempt the least urgent until all that the budget reaches have their blocks; whether any was preempted."""
+    rec = st.replica[r]
+    preempted = False
+    while True:
+        need, left, k = 0, budget, rec.first
+        while k >= 0 and left > 0:
+            i, computed = st.slot[r, k].row, st.slot[r, k].computed
+            decodes = st.slot[r, k].due >= 0
+            known = st.request[i].prompt + st.request[i].generated
+            chunk = min(1 + drafts if decodes else known - computed, left)
+            more = _keeps(st, r, k, chunk - 1) if decodes else chunk
+            need += blocks(st, computed + more) - blocks(st, computed)
+            left -= chunk
+            k = st.slot[r, k].after
+        if need <= rec.free:
+            return preempted
+        preempt(st, r, q, victim(st, r))
+        preempted = True
 
 
 @compiled

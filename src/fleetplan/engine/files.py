@@ -18,7 +18,7 @@ from fleetplan.traffic.requests import Requests
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens")
 OPTIONAL = (
-    "timeout_s", "session_id", "gap_s", "history_tokens", "prefix_id", "prefix_tokens", "answers", "adapter_id", "hidden_tokens", "class",
+    "timeout_s", "session_id", "gap_s", "history_tokens", "prefix_id", "prefix_tokens", "answers", "adapter_id", "hidden_tokens", "priority", "class",
 )  # fmt: skip
 MOST_FAULTS = 20
 LONGEST_S = 1e10
@@ -225,6 +225,7 @@ _PARSERS: dict[str, tuple[Any, str]] = {
     "prefix_tokens": (_count, "a whole number from 0 to 2^31 − 1, or nothing for 0"),
     "answers": (_answers, "a whole number from 1 to 32767, or nothing for 1"),
     "adapter_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
+    "priority": (_count, "a whole number from 0 (the most urgent) to 2^31 − 1, or nothing for 0"),
     "prefix_id": (_identity, "a whole number from 0 to 2^63 − 1, or nothing (or -1) for none"),
     "class": (str, "a name"),
 }

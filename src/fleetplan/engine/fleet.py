@@ -13,9 +13,10 @@ from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.kernel import add_stretch_gaps, commit, cut
 from fleetplan.engine.leaving import give_up
+from fleetplan.engine.levels import head_of_line, pop_line
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
-from fleetplan.engine.queues import head_of, pop_head, push_back
+from fleetplan.engine.queues import head_of, push_back, queue_of
 from fleetplan.engine.reveal import reveal
 from fleetplan.engine.schedule import begin, may_admit
 from fleetplan.engine.slots import remove, stop_decoding
@@ -130,7 +131,7 @@ def arrive(st: State, i: int, now_s: float) -> None:
         st.door[1] = i
         st.request[i].served_by = AT_THE_DOOR
         return
-    q = 0 if p.central else r
+    q = queue_of(st, r)
     queue = st.queue[q]
     st.request[i].served_by = -1 if p.central else r
     refused = 0
@@ -155,7 +156,7 @@ def arrive(st: State, i: int, now_s: float) -> None:
         return
     rec = st.replica[r]
     rec.outstanding += 1
-    if rec.status == IDLE or nobody_waits:
+    if rec.status == IDLE or nobody_waits or p.levels > 1:
         _call(st, r, now_s)
 
 
@@ -217,7 +218,7 @@ def _expire(st: State, i: int, key_s: float) -> None:
     if st.request[i].outcome != UNFINISHED or not math.isnan(st.request[i].first_token_s):
         return
     r = st.request[i].served_by
-    q = 0 if p.central else r
+    q = queue_of(st, r)
     if r == AT_THE_DOOR:
         st.request[i].outcome = TIMED_OUT
         st.request[i].finish_s = key_s - 2 * NANOSECOND
@@ -226,7 +227,7 @@ def _expire(st: State, i: int, key_s: float) -> None:
         return
     was_head = head_of(st, q) == i
     give_up(st, i, key_s - 2 * NANOSECOND)
-    if was_head and head_of(st, q) >= 0:
+    if (was_head or p.levels > 1) and head_of(st, q) >= 0:
         if p.central:
             _call_others(st, -1, key_s)
         else:
@@ -316,11 +317,14 @@ def _empty(st: State, r: int) -> int:
         if st.request[i].outcome == UNFINISHED:
             rec.outstanding -= 1
             first, last = _link(st, first, last, i)
-    while not p.central and head_of(st, r) >= 0:
-        i = head_of(st, r)
-        pop_head(st, r)
-        rec.outstanding -= 1
-        first, last = _link(st, first, last, i)
+    q = queue_of(st, r)
+    for line in range(q, q if p.central else q + p.levels):
+        while head_of_line(st, line) >= 0:
+            i = pop_line(st, line)
+            st.queue[q].length -= 1
+            st.queue[q].tokens -= st.request[i].prompt
+            rec.outstanding -= 1
+            first, last = _link(st, first, last, i)
     rec.free = p.total_blocks
     if p.caching:
         wipe(st, r)

@@ -124,6 +124,11 @@ def check_pools(prefill: Pool, decode: Pool, bypass_tokens: int, first_token: st
         faults.append(
             "decode: max_queued_requests and max_queued_tokens belong to the prefill pool, drop them"
         )
+    faults += [
+        f"{name}: priorities are not simulated in pools, take priority none"
+        for name, pool in (("prefill", prefill), ("decode", decode))
+        if pool.config.priority != "none"
+    ]
     if prefill.config.speculation is not None:
         faults.append("prefill: speculation drafts after token 1, which the decode pool does; drop it there")
     if bypass_tokens < 0:

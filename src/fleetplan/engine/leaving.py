@@ -8,6 +8,7 @@ from fleetplan.engine.agenda import spawn
 from fleetplan.engine.blocks import held_at_end, held_computing
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
+from fleetplan.engine.queues import queue_of
 from fleetplan.engine.slots import free_blocks, remove
 from fleetplan.engine.state import CONTINUOUS, STATIC, State
 from fleetplan.engine.swap import swap_away
@@ -65,7 +66,7 @@ def give_up(st: State, i: int, when_s: float) -> None:
     if st.p[0].dynamic:
         spawn(st, i, when_s)
     if waiting:
-        q = 0 if st.p[0].central else r
+        q = queue_of(st, r)
         st.queue[q].length -= 1
         st.queue[q].tokens -= st.request[i].prompt
         if st.p[0].swap_blocks > 0 and st.swapped[i] > 0:

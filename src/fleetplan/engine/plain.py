@@ -16,6 +16,7 @@ from fleetplan.engine.plain_cache import Cache, common_keys, turns_before
 from fleetplan.engine.plain_cost import scalar_cost, window_pairs
 from fleetplan.engine.plain_schedulers import Schedulers
 from fleetplan.engine.plain_sequence import Replica, Sequence
+from fleetplan.engine.priority import Lines, levels_of
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
@@ -46,10 +47,15 @@ class Plain(Schedulers):
         self.until_s = until_s
         self.closed_loop = closed_loop
         self.total_blocks = math.inf if config.kv_blocks is None else config.kv_blocks
-        shared: deque[Sequence] = deque()
+        self.levels = levels_of(requests, config)
+
+        def waiting() -> deque[Sequence] | Lines:
+            return Lines(self.levels) if self.levels.count > 1 else deque()
+
+        shared = waiting()
         self.central = router == "central_queue"
         self.replicas = [
-            Replica(i, shared if self.central else deque(), self.total_blocks) for i in range(replicas)
+            Replica(i, shared if self.central else waiting(), self.total_blocks) for i in range(replicas)
         ]
         columns = (
             requests.prompt_tokens,
@@ -58,10 +64,20 @@ class Plain(Schedulers):
             requests.timeout_s,
             requests.gap_s,
             requests.hidden_tokens,
+            self.levels.of_request,
         )
         self.sequences = [
-            Sequence(row, int(s), int(g), float(a), float(timeout), float(gap), hidden=int(hidden))
-            for row, (s, g, a, timeout, gap, hidden) in enumerate(zip(*columns, strict=True))
+            Sequence(
+                row,
+                int(s),
+                int(g),
+                float(a),
+                float(timeout),
+                float(gap),
+                hidden=int(hidden),
+                level=int(level),
+            )
+            for row, (s, g, a, timeout, gap, hidden, level) in enumerate(zip(*columns, strict=True))
         ]
         self.class_index = requests.class_index
         for s, answers, adapter in zip(
@@ -298,6 +314,8 @@ class Plain(Schedulers):
         if not static:
             for s in [s for s in replica.running if s.outcome == TIMED_OUT]:
                 self.drop(replica, s)
+        if isinstance(replica.waiting, Lines):
+            replica.waiting.now_s = now_s
         self.choose_drafts(replica, static)
         policy: Callable[[Replica], None] = getattr(self, f"schedule_{self.config.scheduler}")
         policy(replica)

@@ -10,6 +10,7 @@ from fleetplan.engine.outcome import FINISHED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.plain_cache import Key
 from fleetplan.engine.plain_drafting import Drafting
 from fleetplan.engine.plain_sequence import Replica, Sequence
+from fleetplan.engine.priority import Levels
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Schedulers(Drafting):
     config: EngineConfig
     central: bool
     replicas: list[Replica]
+    levels: Levels
 
     def wake(self, replica: Replica, now_s: float) -> None:
         """Let an idle replica begin a step now."""
@@ -191,13 +193,11 @@ class Schedulers(Drafting):
 
     def schedule_running(self, replica: Replica, left: int) -> tuple[int, bool]:
         """Running sequences in order of admission, the most recent ones giving way to those that lack a block."""
-        preempted = False
+        preempted = self.levels.count > 1 and self.make_room(replica, left)
         position = 0
         while position < len(replica.running) and left > 0:
             s = replica.running[position]
-            chunk = min(1 + self.drafts if s.emitting else s.left, left)
-            kept = self.keeps(s, chunk - 1) if s.emitting else 0
-            need = max(s.held(s.computed + (kept or chunk), self.config.block_size), s.blocks)
+            chunk, kept, need = self.share(s, left)
             while need - s.blocks > replica.free_blocks:
                 victim = replica.running.pop()
                 self.preempt(replica, victim)
@@ -209,6 +209,30 @@ class Schedulers(Drafting):
             left -= chunk * s.answers if s.emitting else chunk
             position += 1
         return left, preempted
+
+    def share(self, s: Sequence, left: int) -> tuple[int, int, int]:
+        """Tokens that a running sequence adds of the `left` ones, those that it keeps of a draft, and the blocks that it then holds."""
+        chunk = min(1 + self.drafts if s.emitting else s.left, left)
+        kept = self.keeps(s, chunk - 1) if s.emitting else 0
+        return chunk, kept, max(s.held(s.computed + (kept or chunk), self.config.block_size), s.blocks)
+
+    def make_room(self, replica: Replica, budget: int) -> bool:
+        """Preempt the latest of the least urgent until all that the budget reaches have their blocks; whether any was preempted."""
+        preempted = False
+        while True:
+            need, left = 0, budget
+            for s in replica.running:
+                if left <= 0:
+                    break
+                chunk, _, blocks = self.share(s, left)
+                need += blocks - s.blocks
+                left -= chunk
+            if need <= replica.free_blocks:
+                return preempted
+            _, _, victim = max((s.level, at, s) for at, s in enumerate(replica.running))
+            replica.running.remove(victim)
+            self.preempt(replica, victim)
+            preempted = True
 
     def preempt(self, replica: Replica, victim: Sequence) -> None:
         """Its blocks are freed, it waits in front, and all of it is computed again unless the host takes its KV."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fleetplan.engine.config import blocks_for
 from fleetplan.engine.outcome import UNFINISHED, Reason
+
+if TYPE_CHECKING:
+    from fleetplan.engine.priority import Lines
 from fleetplan.engine.plain_cache import Cache, Key
 
 
@@ -41,6 +45,8 @@ class Sequence:
     replica: int = -1
     first_scheduled_s: float = math.nan
     hidden: int = 0
+    level: int = 0
+    """Of its priority, 0 the most urgent."""
     first_token_s: float = math.nan
     first_visible_s: float = math.nan
     last_token_s: float = math.nan
@@ -115,7 +121,7 @@ class Replica:
     """One engine: its queue, its running sequences in order of admission, its free blocks, the step under way."""
 
     index: int
-    waiting: deque[Sequence]
+    waiting: deque[Sequence] | Lines
     free_blocks: float
     running: list[Sequence] = field(default_factory=list)
     scheduled: list[Sequence] = field(default_factory=list)

@@ -11,11 +11,12 @@ from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.drafting import begin_drafting
 from fleetplan.engine.heaps import next_crossing, next_due
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.leaving import leave
+from fleetplan.engine.levels import steps_to_overdue, victim
 from fleetplan.engine.outcome import TIMED_OUT
 from fleetplan.engine.queues import head_of, queue_of
-from fleetplan.engine.slots import preempt_last
+from fleetplan.engine.slots import preempt, preempt_last
 from fleetplan.engine.state import (
     BUSY,
     CHUNKED,
@@ -49,6 +50,8 @@ def begin(st: State, r: int) -> None:
     if rec.partial >= 0 and st.request[st.slot[r, rec.partial].row].outcome == TIMED_OUT:
         leave(st, r, rec.partial, st.slot[r, rec.partial].computed)
         rec.partial = -1
+    if p.levels > 1:
+        st.queue[queue_of(st, r)].now_s = rec.now_s
     if p.drafts > 0:
         begin_drafting(st, r)
         return
@@ -70,7 +73,9 @@ def _begin_chunked(st: State, r: int) -> bool:
     rec, p = st.replica[r], st.p[0]
     q = queue_of(st, r)
     need, preempted = 0, False
-    if p.paged and rec.decoding > 0:
+    if p.paged and p.levels > 1:
+        need, preempted = _make_room_by_level(st, r, q)
+    elif p.paged and rec.decoding > 0:
         need, preempted = _make_room(st, r, q)
     n = rec.decoding
     read = pairs = rec.kv_read
@@ -182,6 +187,25 @@ def _make_room(st: State, r: int, q: int) -> tuple[int, bool]:
     return st.residues[r, due], preempted
 
 
+@compiled
+def _make_room_by_level(st: State, r: int, q: int) -> tuple[int, bool]:
+    """Preempt the least urgent until the next decode step, and the chunk of a prompt under way, have their blocks; as `_make_room`."""
+    rec, p = st.replica[r], st.p[0]
+    preempted = False
+    due = due_residue(rec.counter, p.block_size)
+    while True:
+        more = 0
+        left = p.budget - rec.decoding
+        if rec.partial >= 0 and left > 0:
+            i, done = st.slot[r, rec.partial].row, st.slot[r, rec.partial].computed
+            chunk = min(known(st, i) - done, left)
+            more = held_computing(st, i, done + chunk) - held_computing(st, i, done)
+        if st.residues[r, due] + more <= rec.free:
+            return st.residues[r, due], preempted
+        preempt(st, r, q, victim(st, r))
+        preempted = True
+
+
 @inlined
 def _begin_continuous(st: State, r: int) -> None:
     rec, p = st.replica[r], st.p[0]
@@ -251,6 +275,8 @@ def _begin_prefill_first(st: State, r: int) -> bool:
         _run_step(st, r, n, b, d, read, pairs, window_read, window_pairs_)
         return False
     if p.paged and rec.decoding > 0:
+        if p.levels > 1:
+            return _make_room_by_level(st, r, q)[1]
         return _make_room(st, r, q)[1]
     return False
 
@@ -292,6 +318,8 @@ def _begin_stretch(st: State, r: int, preempted: bool) -> None:
     if rec.extra_s > 0.0:  # what was swapped out; one step, for somebody was preempted
         rec.hidden_s += rec.extra_s
         rec.extra_s = 0.0
+    if p.levels > 1 and may_admit(st, r) and p.max_wait_s < math.inf:
+        j = steps_to_overdue(st, r, queue_of(st, r), j)
     rec.kind = STRETCH
     rec.ahead = j
     rec.end_s = rec.now_s + stretch_s(rec, j)

@@ -11,7 +11,7 @@ from fleetplan.engine.cache import let_go
 from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, next_crossing, next_due, push
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED
-from fleetplan.engine.queues import pop_head, push_front
+from fleetplan.engine.queues import head_of, pop_head, push_front
 from fleetplan.engine.reveal import expect_visible
 from fleetplan.engine.state import PREFILL_FIRST, SLOT_BITS, STATIC, State
 from fleetplan.engine.swap import swap_out
@@ -21,7 +21,7 @@ from fleetplan.engine.swap import swap_out
 def admit(st: State, r: int, q: int, chunk: int, held: int, now_s: float) -> int:
     """The head of the queue runs from the step that starts now; returns its slot."""
     rec = st.replica[r]
-    i = st.queue[q].first
+    i = head_of(st, q)
     pop_head(st, q)
     rec.free_slots -= 1
     k = st.free_slot[r, rec.free_slots]
@@ -163,8 +163,13 @@ def cross_windows(st: State, r: int) -> None:
 @inlined
 def preempt_last(st: State, r: int, q: int) -> None:
     """The most recently admitted sequence gives its blocks back and waits in front, to be computed again."""
+    preempt(st, r, q, st.replica[r].last)
+
+
+@inlined
+def preempt(st: State, r: int, q: int, k: int) -> None:
+    """Slot k gives its blocks back, and what ran there waits in front, to be computed again."""
     rec = st.replica[r]
-    k = rec.last
     i = st.slot[r, k].row
     if k == rec.partial:
         rec.partial = -1
@@ -173,11 +178,15 @@ def preempt_last(st: State, r: int, q: int) -> None:
         st.request[i].generated = st.request[i].output - (st.slot[r, k].due - rec.counter)
         if st.p[0].drafts > 0:
             st.request[i].finish_s = st.slot[r, k].emitted_s
-        elif rec.fresh > 0:  # it has not decoded since its first token
+        elif rec.fresh > 0 and (
+            k == rec.last or _is_fresh(st, r, k)
+        ):  # it has not decoded since its first token
             rec.fresh -= 1
             st.request[i].finish_s = st.slot[r, k].emitted_s
             if rec.fresh == 0:
                 rec.fresh_first = -1
+            elif k == rec.fresh_first:
+                rec.fresh_first = st.slot[r, k].after
         else:
             st.request[i].finish_s = rec.last_decode_s if st.p[0].scheduler == PREFILL_FIRST else rec.now_s
         stop_decoding(st, r, k)
@@ -188,6 +197,18 @@ def preempt_last(st: State, r: int, q: int) -> None:
     remove(st, r, k)
     st.request[i].preemptions += 1
     push_front(st, q, i)
+
+
+@compiled
+def _is_fresh(st: State, r: int, k: int) -> bool:
+    """Whether slot k is among those that have not decoded since their first token: the last ones of the list."""
+    rec = st.replica[r]
+    at = rec.fresh_first
+    for _ in range(rec.fresh):
+        if at == k:
+            return True
+        at = st.slot[r, at].after
+    return False
 
 
 @inlined

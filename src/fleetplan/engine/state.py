@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fleetplan.engine.config import EngineConfig, widest
 from fleetplan.engine.content import content_of
 from fleetplan.engine.histogram import BINS
+from fleetplan.engine.priority import levels_of
 from fleetplan.engine.speculate import MASK, Speculation
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
@@ -38,6 +39,7 @@ PARAMETERS = np.dtype(
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
         ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"), ("hides", "i8"),
+        ("levels", "i8"), ("weighted", "i8"), ("max_wait_s", "f8"),
     ]
 )  # fmt: skip
 DRAFT = np.dtype(
@@ -73,7 +75,13 @@ REPLICA = np.dtype(
         ("found", "i8"), ("depth", "i8"), ("unpinned", "i8"), ("pull_s", "f8"), ("extra_s", "f8"), ("idle_count", "i8"), ("swapped", "i8"),
     ]
 )  # fmt: skip
-QUEUE = np.dtype([("first", "i8"), ("last", "i8"), ("length", "i8"), ("tokens", "i8")])
+QUEUE = np.dtype(
+    [
+        ("first", "i8"), ("last", "i8"), ("length", "i8"), ("tokens", "i8"),
+        ("turns", "f8"), ("weight", "f8"), ("turn", "f8"), ("now_s", "f8"),
+    ]
+)  # fmt: skip
+"""One level's line; that of level 0 keeps the whole queue's length and tokens, the turn that was had last, and the time of choosing."""
 
 
 REQUEST = np.dtype(
@@ -149,6 +157,8 @@ class State(NamedTuple):
     draft_compute: NDArray[np.float64]
     draft_memory: NDArray[np.float64]
     work: NDArray[Any]
+    level: NDArray[np.int64]
+    """Level of priority of each request."""
     hidden: NDArray[Any]
     visible_heap: NDArray[np.int64]
 
@@ -235,8 +245,11 @@ def make_state(
     replica["up"] = 1
     for name in ("first", "last", "new", "partial", "fresh_first"):
         replica[name] = -1
-    queue = np.zeros(1 if central else replicas, QUEUE)
+    levels = levels_of(requests, config)
+    p["levels"], p["weighted"], p["max_wait_s"] = levels.count, levels.weighted, levels.max_wait_s
+    queue = np.zeros((1 if central else replicas) * levels.count, QUEUE)
     queue["first"] = queue["last"] = -1
+    queue["weight"] = np.tile(levels.weights, 1 if central else replicas)
     heaps = (replicas, 2 * slots + 2)
     resident = np.zeros((replicas, max(config.max_adapters or 0, 1)), RESIDENT)
     resident["adapter"] = -1
@@ -260,7 +273,7 @@ def make_state(
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
         draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
         draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
-        hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
+        level=levels.of_request, hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
         visible_heap=np.zeros(heaps if hides else (replicas, 1), np.int64),
         adapter=requests.adapter_id if config.max_adapters else np.zeros(1, np.int64), resident=resident,
         swapped=np.zeros(n if config.preemption == "swap" else 1, np.int32),

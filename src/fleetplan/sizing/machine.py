@@ -160,7 +160,7 @@ def machine(
         candidate.block_size,
         candidate.max_queued_requests,
         candidate.max_queued_tokens,
-        drafts.drafts if drafts else None,
+        speculation=drafts.drafts if drafts else None,
     )
     try:
         most = candidate.max_num_seqs * (1 + drafts.drafts.drafts) if drafts else 0
