@@ -59,6 +59,11 @@ def test_queueing(tmp_path):
     assert near >= {n for n in range(decision["replicas"] - 1, decision["replicas"] + 2) if n > 0}
     assert [row["batch_cap"] for row in curve] == sorted(row["batch_cap"] for row in curve)
     assert any(row["pareto"] for row in curve)
+    (room,) = read_part(parts, "small", "room")
+    assert room["candidate_id"] == decision["candidate_id"]
+    assert room["concurrent_requests"] == pytest.approx(12 / room["engines"] * room["residence_mean_s"])
+    assert room["sequences_paged"] > room["sequences_reserved"] > 0
+    assert room["static_utilisation"] == pytest.approx(room["static_utilisation_geometric"], rel=0.1)
     path = part_path(parts, "small", "goodput")
     before = path.read_bytes()
     run(tmp_path, "queueing")

@@ -85,9 +85,7 @@ def queueing_rows(
     `continuous_batching` and `mg1` (a full batch as one server) see one engine's share; `mmc` and `ggc` a central
     queue before all slots, each as fast as in a full batch.
     """
-    probe = chain(shape, steptime, config, shape.arrival_per_s)
-    per_replica = probe.capacity_per_s * engines_per_replica
-    least = math.floor(shape.arrival_per_s / per_replica * (1 + 1e-12)) + 1
+    least = least_stable(shape, steptime, config, engines_per_replica)
     rows = []
     near = {count + by for count in (least, decided) if count is not None for by in (-1, 0, 1)}
     for replicas in sorted(count for count in near if count > 0):
@@ -105,6 +103,13 @@ def queueing_rows(
         for row in rows[-4:]:
             row |= {"candidate_id": candidate_id, "replicas": replicas}
     return rows
+
+
+def least_stable(shape: Shape, steptime: StepTime, config: EngineConfig, engines_per_replica: int = 1) -> int:
+    """The least count of replicas that is stable by the chain."""
+    probe = chain(shape, steptime, config, shape.arrival_per_s)
+    per_replica = probe.capacity_per_s * engines_per_replica
+    return math.floor(shape.arrival_per_s / per_replica * (1 + 1e-12)) + 1
 
 
 def chain_error_rows(

@@ -333,6 +333,6 @@ _OF_TOKENS = (limits, goodput, speculation)
 _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals", "dispersions", "hours",
-    "saturation", "goodput", "speculation_choices", "endpoints", "resilience", "schedule", "growth", "costs", "choices",
+    "saturation", "goodput", "speculation_choices", "endpoints", "chain_errors", "room", "sampling_acceptance", "resilience", "schedule", "growth", "costs", "choices",
     "draws", "capacity", "capacity_promises",
 )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fleetplan.report import charts, units
+from fleetplan.report import bars, charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section
 from fleetplan.report.headline import candidate_of, decision_of
 from fleetplan.report.reading import Row, Store
+from fleetplan.report.sampling import sampling
 from fleetplan.report.tabulate import query, table
 
 _FORMULAS = {
@@ -66,6 +67,7 @@ def queueing(store: Store, scenario: str) -> Section:
         )
     else:
         blocks.append(Missing("Closed forms of the decided candidate were not computed."))
+    blocks += _chain(store, scenario) + _room(store, scenario)
     sizes = store.table("endpoints", scenario, order="ALL") if store.has("endpoints", "scenario") else []
     if sizes:
         labels = {row["candidate_id"]: row["label"] for row in store.table("candidates", scenario)}
@@ -85,6 +87,81 @@ def queueing(store: Store, scenario: str) -> Section:
         "An instant answer beside the simulations; where both are valid they should agree.",
         blocks,
     )
+
+
+def _chain(store: Store, scenario: str) -> list[Block]:
+    """The birth–death chain against the engine, by load."""
+    rows = (
+        store.table("chain_errors", scenario, order="utilisation")
+        if store.has("chain_errors", "utilisation")
+        else []
+    )
+    if len(rows) < 2:
+        return []
+    times = [row[key] for row in rows for key in ("ttft_mean_s", "ttft_simulated_s")]
+    divisor, unit = charts.scale_of(times)
+    points = [
+        {"x": row["utilisation"] * 100, "y": row[key] / divisor, "series": name}
+        for key, name in (("ttft_mean_s", "chain"), ("ttft_simulated_s", "engine"))
+        for row in rows
+    ]
+    said = ", ".join(f"{row['ttft_error']:+.0%} at {units.share(row['utilisation'])}" for row in rows)
+    behind = table(
+        "chain_errors",
+        rows,
+        "The chain against the engine",
+        drop=("scenario", "candidate_id"),
+        query=query("chain_errors", scenario),
+    )
+    return [
+        Figure(
+            "chain",
+            "The birth–death chain against the engine",
+            charts.lines(points, "load, share of a full batch's rate (%)", f"mean TTFT ({unit})", "by"),
+            f"Error of the chain's mean TTFT under Poisson arrivals: {said} load.",
+            behind,
+            wide=False,
+        )
+    ]
+
+
+def _room(store: Store, scenario: str) -> list[Block]:
+    """What Little's law asks for, what static batching would waste, what reservation, paging and sharing hold."""
+    rows = store.table("room", scenario) if store.has("room", "sequences_paged") else []
+    if not rows:
+        return []
+    row = rows[0]
+    kept = [
+        (words, row[key])
+        for key, words in (
+            ("sequences_reserved", "reserved at the longest"),
+            ("sequences_paged", "in pages, mean length"),
+            ("sequences_sharing_prefix", "in pages, one shared prefix"),
+            ("sequences_sharing_prompt", "in pages, answers share prompts"),
+        )
+        if row[key] is not None
+    ]
+    said = (
+        ""
+        if row["concurrent_requests"] is None
+        else f"By Little's law {row['concurrent_requests']:,.3g} requests are inside one engine at once and hold "
+        f"{units.count(round(row['kv_need_tokens']))} tokens of KV cache. "
+    )
+    words = (
+        f"{said}Static batches of {row['batch']:,} would keep {units.share(row['static_utilisation'])} of their slots at work "
+        f"({units.share(row['static_utilisation_geometric'])} with geometric lengths)."
+    )
+    behind = table(
+        "room", rows, "Room of one engine", drop=("scenario", "candidate_id"), query=query("room", scenario)
+    )
+    if not kept:
+        return [behind]
+    points = [{"label": label, "value": value, "verdict": "holds"} for label, value in kept]
+    need = row["concurrent_requests"] or 0.0
+    chart = bars.ranked(
+        points, "sequences that fit in one engine's KV cache", (need, "inside by Little's law")
+    )
+    return [Figure("room", "Room of the KV cache", chart, words, behind, wide=False)]
 
 
 def speculation(store: Store, scenario: str) -> Section:
@@ -148,6 +225,7 @@ def speculation(store: Store, scenario: str) -> Section:
                 query=query("speculation_choices", scenario, f"candidate_id = '{chosen}'"),
             )
         )
+    blocks += sampling(store, scenario)
     return Section(
         "speculation",
         "Speculative decoding",

@@ -16,7 +16,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 def endpoint_rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
     """Table → rows; the closed form takes the service times as a gamma law of their mean and spread."""
-    made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "endpoints": []}
+    made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "room": [], "endpoints": []}
     traffic, policy = subject.traffic, subject.scenario.policy
     rate, arrival_cv = traffic.rate_per_s, gaps_cv(traffic.requests())
     for name, machine in subject.machines.items():

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from fleetplan.queueing.goodput import caps_to, goodput_curve
-from fleetplan.queueing.rows import Shape, chain, chain_error_rows, goodput_rows, queueing_rows
+from fleetplan.queueing.room import room_row
+from fleetplan.queueing.rows import (
+    Shape,
+    chain,
+    chain_error_rows,
+    goodput_rows,
+    least_stable,
+    queueing_rows,
+)
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.stages.endpoint import endpoint_rows
@@ -35,7 +43,7 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
         for name, m in subject.machines.items()
         if m.reason is None and m.prefill is None and m.candidate.speculation == "none"
     }
-    made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "endpoints": []}
+    made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "room": [], "endpoints": []}
     for name, machine in runnable.items():
         assert machine.step is not None
         assert machine.config is not None
@@ -50,6 +58,13 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
         assert machine.config is not None
         made["chain_errors"] = chain_error_rows(shown, shape, machine.step, machine.config, seed=traffic.seed)
         made["goodput"] = _goodput(shown, machine, shape, subject)
+        count = (
+            replicas
+            if shown == chosen and replicas
+            else least_stable(shape, machine.step, machine.config, machine.engines_per_replica)
+        )
+        engines = count * machine.engines_per_replica
+        made["room"] = [room_row(shown, shape, traffic.requests(), machine.step, machine.config, engines)]
     return made
 
 

@@ -99,6 +99,56 @@ GOODPUT = Table(
     ("scenario", "candidate_id", "batch_cap"),
 )
 
+ROOM = Table(
+    "room",
+    "queueing",
+    "Little's law and the room of the KV cache of one engine at the decided count: concurrency, static batching's waste, reservation, paging, sharing",
+    (
+        SCENARIO,
+        CANDIDATE,
+        integer("engines", "engines that share the traffic"),
+        number("arrival_rate_requests_per_s", "requests per second of one of them", "request/s"),
+        number(
+            "residence_mean_s",
+            "mean time from arrival to last token, by the birth-death chain; null: unstable",
+            "s",
+            nullable=True,
+        ),
+        number(
+            "concurrent_requests", "requests inside: rate times residence (Little)", "request", nullable=True
+        ),
+        number(
+            "kv_need_tokens",
+            "KV cache that those hold on average, each its prompt and half of its output",
+            "token",
+            nullable=True,
+        ),
+        integer("kv_pool_tokens", "KV cache that there is; null: no limit", "token", nullable=True),
+        integer("batch", "sequences of a full batch: max_num_seqs, or what the pool holds at mean length"),
+        number(
+            "static_utilisation",
+            "share of decode slots that work if batches of that size ran until their longest member ends",
+        ),
+        number("static_utilisation_geometric", "the same for geometric output lengths of the same mean"),
+        integer("longest_request_tokens", "longest request of the traffic, prompt and output", "token"),
+        integer("mean_request_tokens", "mean request", "token"),
+        integer("sequences_reserved", "sequences that fit if each reserves the longest", nullable=True),
+        integer("sequences_paged", "sequences that fit in pages, each of mean length", nullable=True),
+        integer(
+            "prefix_tokens",
+            "mean shared prefix of the prompts that have one; null: none has",
+            "token",
+            nullable=True,
+        ),
+        integer("sequences_sharing_prefix", "sequences that fit if all share one such prefix", nullable=True),
+        integer("answers", "answers to one prompt; null: one", nullable=True),
+        integer(
+            "sequences_sharing_prompt", "answers that fit where those to one prompt share it", nullable=True
+        ),
+    ),
+    ("scenario", "candidate_id"),
+)
+
 ENDPOINTS = Table(
     "endpoints",
     "queueing",
@@ -128,4 +178,4 @@ ENDPOINTS = Table(
     ("scenario", "candidate_id", "class", "percentile"),
 )
 
-TABLES = (QUEUEING, CHAIN_ERRORS, GOODPUT, ENDPOINTS)
+TABLES = (QUEUEING, CHAIN_ERRORS, GOODPUT, ROOM, ENDPOINTS)
