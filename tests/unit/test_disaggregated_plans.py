@@ -9,7 +9,7 @@ import pytest
 
 from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.apart import balanced
+from fleetplan.sizing.apart import balanced, build
 from fleetplan.sizing.binding import binding_limit, resource_bound
 from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.capacity import capacity
@@ -264,6 +264,15 @@ def test_the_lever_plans_prefill_apart_and_back() -> None:
     wanted += [f"{p} prefill and {d - 1} decode replicas"] if d > 1 else []
     assert [lever.change for lever in found] == wanted
     assert len(wanted) > 1
+
+
+def test_what_pools_do_not_simulate_keeps_the_candidate() -> None:
+    subject = planned(APART)
+    split = list(subject.machines.values())[1].candidate
+    assert subject.model is not None
+    mix = dataclasses.replace(subject.traffic.requests(), answers=np.full(len(subject.traffic.requests()), 2))
+    built = build(split, subject.scenario, subject.model, mix)  # type: ignore[arg-type]
+    assert built.reason == "several answers of one prompt are not simulated in two pools"
 
 
 def test_prices_of_two_kinds_are_drawn_each() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetplan import catalog
 from fleetplan.engine import Link, Pool, Result, simulate_pools
-from fleetplan.engine.handoff import POOL_SCHEDULERS
+from fleetplan.engine.handoff import POOL_SCHEDULERS, check_pools
 from fleetplan.physics.kv import sequence_memory
 from fleetplan.physics.precision import kv_dtype_bytes
 from fleetplan.sizing.bounds import Lone, least_work_s
@@ -121,6 +121,11 @@ def build(candidate: Candidate, scenario: Scenario, model: catalog.Model, mix: R
         ),
         None,
     )
+    if reason is None:
+        faults = check_pools(_pool(prefill, 1), _pool(decode, 1), split.bypass_tokens, split.first_token)
+        if mix.answers.max() > 1:
+            faults.append("several answers of one prompt are not simulated in two pools")
+        reason = "; ".join(faults) or None
     return replace(made, candidate=candidate, prefill=prefill, link=link, reason=reason)
 
 
