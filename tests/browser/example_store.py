@@ -121,6 +121,7 @@ def feasible(
                 "scheduler": "chunked",
                 "max_num_seqs": 256,
                 "max_num_batched_tokens": 8192,
+                "prefix_caching": False,
                 "speculation": "none",
                 "fits": left > 0,
                 "reason": reason,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fleetplan import catalog
 from fleetplan.physics.constants import engine_of
+from fleetplan.spec.caching import PrefixCaching
 from fleetplan.spec.candidates import Speculation
 from fleetplan.spec.disaggregation import Disaggregation, PoolSide
 from fleetplan.spec.scenario import Scenario
@@ -64,6 +65,8 @@ class Candidate:
     the prefill and decode replicas of the ratio together."""
     calibration: str = field(default="", kw_only=True)
     """Path of the calibration that the engine was named by, from the spec's folder; empty: the shipped one."""
+    prefix_caching: str = field(default="", kw_only=True)
+    """Canonical JSON of the prefix cache; empty: none."""
 
     @property
     def candidate_id(self) -> str:
@@ -72,8 +75,9 @@ class Candidate:
         if self.split is None:
             del fields["split"]
         for each in (fields, (fields.get("split") or {}).get("prefill", {})):
-            if not each.get("calibration"):
-                each.pop("calibration", None)
+            for name in ("calibration", "prefix_caching"):
+                if not each.get(name):
+                    each.pop(name, None)
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -142,6 +146,9 @@ class Candidate:
         if self.speculation != "none":
             drafts = json.loads(self.speculation)
             words.append(f"{drafts['draft']} × {drafts['tokens']}")
+        if (cache := self.caching) is not None:
+            tiers = [name for name in ("host", "disk") if getattr(cache, f"{name}_bytes") is not None]
+            words.append(" + ".join(["prefix cache", *tiers]))
         return ", ".join(words)
 
     @property
@@ -160,6 +167,13 @@ class Candidate:
     def _scheduling(self) -> str:
         budget = f" {self.max_num_batched_tokens}" if self.max_num_batched_tokens else ""
         return f"{self.scheduler}{budget}/{self.max_num_seqs}"
+
+    @property
+    def caching(self) -> PrefixCaching | None:
+        """The prefix cache as the spec has it; None: none."""
+        return (
+            PrefixCaching.model_construct(**json.loads(self.prefix_caching)) if self.prefix_caching else None
+        )
 
     @property
     def drafts(self) -> Speculation | None:
@@ -199,6 +213,7 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             max_queued_tokens=scheduler.max_queued_tokens,
             speculation=speculation_text(speculation),
             calibration=engine.file or "",
+            prefix_caching="" if engine.caching is None else engine.caching.model_dump_json(),
         )
         for gpu, tensor, pipeline, data, expert, weights, kv_cache, scheduler, speculation, engine in itertools.product(
             grid.gpu,

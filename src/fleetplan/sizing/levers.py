@@ -19,6 +19,7 @@ from fleetplan.sizing.decide import Decision, Option, Plan, decide
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
+from fleetplan.spec.caching import PrefixCaching
 from fleetplan.spec.disaggregation import Disaggregation
 from fleetplan.spec.scenario import Scenario
 
@@ -97,6 +98,10 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
                     f"chunks of {chunk:,} tokens",
                     candidate.everywhere(max_num_batched_tokens=chunk),
                 )
+    if decision.plan.traffic.repeats and candidate.split is None and candidate.scheduler != "static":
+        on = "" if candidate.caching is not None else PrefixCaching().model_dump_json()
+        words = "prefix cache" if on else "no prefix cache"
+        yield "prefix cache", words, replace(candidate, prefix_caching=on)
     for choice in scenario.candidates.speculation:
         text = speculation_text(choice)
         if text != candidate.speculation:

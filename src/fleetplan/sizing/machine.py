@@ -12,6 +12,7 @@ from fleetplan.physics.calibrated import Calibrated
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.memory import Memory, memory
 from fleetplan.sizing import bounds
+from fleetplan.sizing.caching import least_prompts, prefix_cache
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.client import NO_CLIENT, ClientTime
 from fleetplan.sizing.drafting import drafting
@@ -82,7 +83,9 @@ class Machine:
     def lone(self, requests: Requests) -> bounds.Lone:
         """Lower bounds of each request's latencies: what it has with a replica to itself."""
         assert self.step is not None
-        return bounds.lone(requests, self.step, self.budget_tokens, self.client_s, self.tokens_a_step)
+        return bounds.lone(
+            self._computed(requests), self.step, self.budget_tokens, self.client_s, self.tokens_a_step
+        )
 
     def least_work_s(self, mix: Requests) -> float:
         """Time [s] of an engine that a request takes at the very least, on average; of an endpoint just what it takes."""
@@ -90,7 +93,14 @@ class Machine:
         assert self.config is not None
         if not self.tokens:
             return float(self.step.overhead_s[1:].mean())
-        return bounds.least_work_s(mix, self.step, self.most_tokens(mix), self.tokens_a_step)
+        return bounds.least_work_s(self._computed(mix), self.step, self.most_tokens(mix), self.tokens_a_step)
+
+    def _computed(self, requests: Requests) -> Requests:
+        """The requests with the least that a prefix cache leaves of their prompts."""
+        assert self.config is not None
+        return (
+            requests if self.config.prefix_cache is None else least_prompts(requests, self.config.block_size)
+        )
 
     def most_tokens(self, mix: Requests) -> int:
         """The most tokens that a step of these requests may have."""
@@ -152,6 +162,11 @@ def machine(
         return Machine(
             candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP"
         )
+    if candidate.caching is not None and candidate.scheduler == "static":
+        return Machine(
+            candidate, made, None, None, "static batches have no prefix cache; take another scheduler"
+        )
+    router = ROUTER if candidate.caching is None else candidate.caching.router
     config = EngineConfig(
         candidate.scheduler,
         candidate.max_num_seqs,
@@ -161,6 +176,7 @@ def machine(
         candidate.max_queued_requests,
         candidate.max_queued_tokens,
         speculation=drafts.drafts if drafts else None,
+        prefix_cache=prefix_cache(candidate, made),
     )
     try:
         most = candidate.max_num_seqs * (1 + drafts.drafts.drafts) if drafts else 0
@@ -172,4 +188,4 @@ def machine(
         )
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
-    return Machine(candidate, made, step, config, None, calibrated, roof=roof)
+    return Machine(candidate, made, step, config, None, calibrated, router=router, roof=roof)

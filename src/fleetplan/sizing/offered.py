@@ -12,7 +12,7 @@ import numpy as np
 from fleetplan.errors import InputError
 from fleetplan.sizing.verdict import Limit
 from fleetplan.spec.endpoint import EndpointScenario
-from fleetplan.spec.scenario import Asked
+from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.traffic import generation, model
 from fleetplan.traffic.from_spec import workload_of
 from fleetplan.traffic.requests import Requests
@@ -62,6 +62,13 @@ class Offered:
                 self.workload, duration_s=self.duration_s, seed=seed, rate_scale=self.rate_scale * factor
             )
         return self._cache[key]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether prompts begin as earlier ones did: a prefix cache would find something."""
+        mix = self.requests()
+        history = (mix.session_id >= 0) & (mix.history_tokens != 0)
+        return bool((mix.prefix_tokens > 0).any() or len(mix.block_hashes) or history.any())
 
     def burst(self, count: int) -> Requests:
         """`count` requests of the same mix that are all there at time 0: what saturates a replica."""
@@ -135,9 +142,17 @@ def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:
         )
     found = []
     if any(c.shared_prefix is not None or c.sessions is not None for c in workload.classes):
-        found.append(
-            "common beginnings of prompts are computed each time: no prefix cache is simulated (cautious)"
-        )
+        engines = scenario.candidates.engine if isinstance(scenario, Scenario) else ()
+        if any(engine.caching is not None for engine in engines):
+            found.append(
+                "what a replica sustains is found without its sessions' histories, which all requests at once cannot have (cautious)"
+                if any(c.sessions is not None for c in workload.classes)
+                else "common beginnings of prompts are shared where a candidate caches prefixes, and computed each time elsewhere"
+            )
+        else:
+            found.append(
+                "common beginnings of prompts are computed each time: no candidate caches prefixes (cautious; engine.prefix_caching)"
+            )
     if any(c.reasoning_tokens is not None for c in workload.classes):
         found.append(
             "TTFT is that of the first generated token, a reasoning token included; TTFVT is that of the first visible one"

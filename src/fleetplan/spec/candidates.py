@@ -20,6 +20,7 @@ from fleetplan.spec.base import (
     fault,
     forms,
 )
+from fleetplan.spec.caching import PrefixCaching, PrefixCachingChoice
 from fleetplan.spec.disaggregation import Disaggregation, disaggregation_form
 from fleetplan.spec.units import shown
 
@@ -119,6 +120,16 @@ class Engine(Model):
     """Share of the usable memory that the engine takes (engines differ in what it multiplies)."""
     block_size: Count = 16
     """Tokens of a KV block."""
+    prefix_caching: PrefixCachingChoice = False
+    """true: common beginnings of prompts (shared prefixes, sessions, hashed blocks of traces) stay in the KV cache and are shared; or a
+    mapping with the tiers below HBM. vLLM V1 and SGLang do it unless told otherwise; left out, every prompt is computed whole, which is cautious."""
+
+    @property
+    def caching(self) -> PrefixCaching | None:
+        """The prefix cache; None: off."""
+        if isinstance(self.prefix_caching, PrefixCaching):
+            return self.prefix_caching
+        return PrefixCaching() if self.prefix_caching else None
 
     @property
     def file(self) -> str | None:

@@ -33,6 +33,7 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         "scheduler": candidate.scheduler,
         "max_num_seqs": candidate.max_num_seqs,
         "max_num_batched_tokens": candidate.max_num_batched_tokens,
+        "prefix_caching": candidate.caching is not None,
         "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
         "expected_step_tokens": _tokens_a_step(built),
         **_layout(built),

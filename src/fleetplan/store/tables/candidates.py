@@ -22,6 +22,7 @@ CANDIDATES = Table(
         text("scheduler", "scheduling policy"),
         integer("max_num_seqs", "most sequences in a step"),
         integer("max_num_batched_tokens", "token budget of a step", "token", nullable=True),
+        flag("prefix_caching", "whether common beginnings of prompts stay in the KV cache and are shared"),
         text("speculation", "speculative decoding in words; none without"),
         number(
             "expected_step_tokens",
