@@ -208,7 +208,7 @@ def test_what_the_engine_leaves_out_is_said_or_refused():
         "output_tokens: 64", "output_tokens: 64\n      shared_prefix: {tokens: 100, share: 0.5}"
     )
     given = {"ttft": "400 ms", "spares": 0}
-    assert "no prefix cache" in offered(spec.loads(cautious % given, "small.yaml")).notes[0]
+    assert "no candidate caches prefixes" in offered(spec.loads(cautious % given, "small.yaml")).notes[0]
     second = SPEC[SPEC.index("    - name: chat") : SPEC.index("candidates:")].replace("chat", "batch")
     two = SPEC.replace(
         "candidates:",
