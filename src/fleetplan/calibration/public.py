@@ -16,7 +16,7 @@ from fleetplan.calibration import accuracy
 from fleetplan.calibration.basis import basis, usable_points
 from fleetplan.calibration.fit import Fit, fit
 from fleetplan.calibration.hierarchy import effects
-from fleetplan.calibration.points import Point
+from fleetplan.calibration.points import Point, read_rows
 from fleetplan.errors import InputError
 from fleetplan.physics.constants import LEVELS
 
@@ -51,6 +51,13 @@ def fit_points(path: Path, name: str, source: str) -> dict[str, Any]:
     document["bands"] = bands
     document["effects"] = factors(made)
     return document
+
+
+def source_of(path: Path) -> str:
+    """Where the points of a CSV come from: what its column `source` says, where it says one thing; else the file's name."""
+    named = {row.get("source") or "" for row in read_rows(path, ())}
+    (only,) = named if len(named) == 1 else ("",)
+    return only or f"points of {path.name}"
 
 
 def factors(made: Fit) -> dict[str, dict[str, dict[str, float]]]:

@@ -109,7 +109,7 @@ def _table(table: dict[str, Any]) -> str:
 def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
     from fleetplan import catalog
     from fleetplan.calibration import deployment
-    from fleetplan.calibration.public import fit_points
+    from fleetplan.calibration.public import fit_points, source_of
     from fleetplan.calibration.reader_checks import Run
     from fleetplan.calibration.readers import RequestLog, read
     from fleetplan.errors import InputError
@@ -118,7 +118,7 @@ def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]
     if paths[0].suffix == ".csv":
         if len(paths) > 1:
             raise InputError("a CSV of points is fitted alone: give one file")
-        return fit_points(paths[0], name, f"points of {paths[0].name}")
+        return fit_points(paths[0], name, source_of(paths[0]))
     digests: dict[bytes, Any] = {}
     for path in paths:
         content = path.read_bytes() if path.is_file() else str(path).encode()
