@@ -35,18 +35,7 @@ def replay_fit(log: RequestLog, start: dict[str, float], evaluations: int = 900)
 
     Three requests of four are fitted, the fourth is held out. Raises InputError where the log does not say the engine's limits.
     """
-    needed = [name for name in ("max_num_seqs", "max_num_batched_tokens") if not log.settings.get(name)]
-    if needed:
-        raise InputError(
-            f"log: {', '.join(needed)} not known; a meta.json beside the log gives the engine's settings"
-        )
-    kv = log.settings.get("kv_tokens")
-    config = EngineConfig(
-        "chunked",
-        max_num_seqs=int(log.settings["max_num_seqs"]),
-        max_num_batched_tokens=int(log.settings["max_num_batched_tokens"]),
-        kv_blocks=int(kv) // 16 if kv else None,
-    )
+    config = config_of(log)
     requests = Requests.of(log.arrival_s, log.prompt_tokens, log.output_tokens)
     held = np.arange(len(requests)) % 4 == 3
     prior = np.log([max(start[name], 1e-9) for name in NAMES])
@@ -82,6 +71,22 @@ def replay_fit(log: RequestLog, start: dict[str, float], evaluations: int = 900)
         requests=len(requests),
         makespan_error=float(np.nanmax(result.finish_s) / log.last_token_s.max() - 1),
         preemptions=int(result.preemptions.sum()),
+    )
+
+
+def config_of(log: RequestLog) -> EngineConfig:
+    """The engine's settings as the log has them. Raises InputError where it does not say its limits."""
+    needed = [name for name in ("max_num_seqs", "max_num_batched_tokens") if not log.settings.get(name)]
+    if needed:
+        raise InputError(
+            f"log: {', '.join(needed)} not known; a meta.json beside the log gives the engine's settings"
+        )
+    kv = log.settings.get("kv_tokens")
+    return EngineConfig(
+        "chunked",
+        max_num_seqs=int(log.settings["max_num_seqs"]),
+        max_num_batched_tokens=int(log.settings["max_num_batched_tokens"]),
+        kv_blocks=int(kv) // 16 if kv else None,
     )
 
 

@@ -21,8 +21,20 @@ import click
 @click.option("--expert-parallel", type=int, default=1, show_default=True)
 @click.option("--name", help="name of the calibration; the first file's by default")
 @click.option("--out", type=click.Path(dir_okay=False), help="write the calibration as YAML")
+@click.option(
+    "--chart",
+    type=click.Path(dir_okay=False),
+    help="of a request log: a page with the engine's timeseries.csv beside the simulation (running, waiting, KV in use)",
+)
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-def command(files: tuple[str, ...], name: str | None, out: str | None, as_json: bool, **options: Any) -> None:
+def command(
+    files: tuple[str, ...],
+    name: str | None,
+    out: str | None,
+    chart: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Fit constants to FILES and say how well they predict what was held out.
 
     Reads a per-request log (requests.jsonl with its meta.json; or their folder), vLLM bench serve JSON, SGLang bench JSONL, GuideLLM JSON,
@@ -36,6 +48,8 @@ def command(files: tuple[str, ...], name: str | None, out: str | None, as_json: 
 
     paths = [Path(file) for file in files]
     document = _fit(paths, name or paths[0].stem, options)
+    if chart:
+        _draw(paths[0], document, Path(chart))
     if out:
         write(document, Path(out))
     shown = {
@@ -104,6 +118,32 @@ def _table(table: dict[str, Any]) -> str:
         if table.get(key)
     ]
     return f"{'; '.join(parts)} (median / mean / p90 of |error| in %, {table['points']} points)"
+
+
+def _draw(path: Any, document: dict[str, Any], chart: Any) -> None:
+    from fleetplan.calibration.follow import TITLES, follow
+    from fleetplan.calibration.readers import RequestLog, read
+    from fleetplan.errors import InputError
+    from fleetplan.physics.form import linear
+    from fleetplan.report.followed import write_followed
+
+    log = read(path) if path.suffix != ".csv" else None
+    if not isinstance(log, RequestLog):
+        raise InputError(
+            f"{path}: --chart draws a request log with its timeseries.csv (got another kind of file)"
+        )
+    constants = {key: value for key, value in document["steptime"].items() if key != "model"}
+    beside = (path if path.is_dir() else path.parent) / "timeseries.csv"
+    found = follow(log, linear(**constants), beside)
+    note = (
+        f"{len(log.arrival_s)} requests, {document['name']}; the time series' clock is shifted by {found.shift_s:+.1f} s, "
+        "so that as many requests are inside as the log says."
+    )
+    panels = {
+        TITLES[name]: (found.measured[name].tolist(), found.simulated[name].tolist(), found.apart(name))
+        for name in found.measured
+    }
+    write_followed("An engine followed through time", note, found.time_s.tolist(), panels, chart)
 
 
 def _fit(paths: list[Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
