@@ -313,6 +313,16 @@ def feasible(
             "tightest_s": 0.612, "promised_share": 0.99, "met_share": 0.9971,
         }
     ]  # fmt: skip
+    rows["fleets"] = [
+        {"fleet": f"all-of-us-with-{name}"[:80], "title": "All of us", "verdict": "feasible", "cost_usd_per_hour": 3 * price}
+    ]  # fmt: skip
+    rows["fleet_plans"] = [
+        {
+            "fleet": f"all-of-us-with-{name}"[:80], "scenario": name, "gpu": gpu, "taken": gpu == "h200-sxm", "candidate_id": key,
+            "candidate": text, "replicas": 5, "gpus": 12, "cost_usd_per_hour": price * 1.09,
+        }
+        for gpu, key, text in (("h100-sxm", "c1", label), ("h200-sxm", "c3", "H200 SXM × 2, fp8"))
+    ]  # fmt: skip
     rows["choices"] = [
         {
             "scenario": name, "candidate_id": key, "basis": basis, "cost_low_usd_per_hour": price * factor * 0.8,

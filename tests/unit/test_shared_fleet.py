@@ -178,7 +178,32 @@ def test_validate_takes_fleet_files_too(tmp_path: Path) -> None:
 
 
 def test_shipped_fleets_are_right(project: Path) -> None:
-    files = sorted((project / "data/fleets").glob("*.yaml"))
+    files = sorted((project / "data/fleets").rglob("*.yaml"))
     assert files
     for path in files:
         assert load_fleet(path).loaded
+
+
+def test_an_assignment_lands_in_the_store(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from fleetplan.cli.fleet import command
+    from fleetplan.store.load import load
+    from fleetplan.store.parts import read_part
+    from fleetplan.store.query import ask
+
+    spec = folder_of(tmp_path, "fleet: both\nscenarios: [eight.yaml]\nstock: {h100: 8}\n")
+    parts = tmp_path / "parts"
+    answer = CliRunner().invoke(command, [str(spec), "--parts", str(parts), "--json"], catch_exceptions=False)
+    told = json.loads(answer.output)
+    plans = read_part(parts, "both", "fleet_plans")
+    assert {(row["gpu"], row["taken"]) for row in plans} >= {
+        (choice["gpu"], True) for choice in told["assigned"]
+    }
+    assert load(parts, tmp_path / "store.duckdb", ["both"], ["both"]).scenarios == ("both",)
+    found = ask("SELECT fleet, verdict, cost_usd_per_hour FROM fleets", tmp_path / "store.duckdb").rows
+    assert found == [("both", told["verdict"], told["cost_usd_per_hour"])]
+    taken = ask("SELECT gpu, stock_gpus, taken_gpus FROM fleet_stock", tmp_path / "store.duckdb").rows
+    assert taken == [("h100-sxm", 8, told["taken_gpus"].get("h100-sxm", 0))]
+    (part,) = ask("SELECT DISTINCT stage FROM parts", tmp_path / "store.duckdb").rows
+    assert part == ("fleet",)

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from fleetplan.cli import VERBS
-from fleetplan.store.tables import STAGES, TABLES
+from fleetplan.store.tables import OF_FLEETS, STAGES, TABLES
 
 
 def rows(text):
@@ -75,5 +75,5 @@ def test_a_stage_is_a_verb_and_a_rule(project):
             re.MULTILINE,
         )
     )
-    assert rules == {*STAGES, "report", "validate_model"}
+    assert rules == {*STAGES, *OF_FLEETS, "report", "validate_model"}
     assert {rule.replace("_", "-") for rule in rules} <= set(VERBS)

@@ -26,7 +26,8 @@ ONE = {
 
 
 def row(table, **values):
-    return {c.name: ONE[c.type] for c in tables.table(table).columns if c.name != "scenario"} | values
+    layout = tables.table(table)
+    return {c.name: ONE[c.type] for c in layout.columns if c.name != layout.subject} | values
 
 
 def fill(folder, scenario):

@@ -9,9 +9,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from fleetplan.errors import InputError, unknown_name
-from fleetplan.store.meaning import code_fingerprint, stage_digest
+from fleetplan.store.meaning import code_fingerprint, fleet_digest, stage_digest
 from fleetplan.store.runlock import take
-from fleetplan.store.tables import EVIDENCE, STAGES, stage_tables
+from fleetplan.store.tables import EVIDENCE, OF_FLEETS, STAGES, stage_tables
 
 
 def refuse(*lines):
@@ -51,6 +51,27 @@ def read_specs():
     return {each.scenario: (file, each) for file, each in scenarios.items()}
 
 
+def read_fleets():
+    """Every fleet of data/fleets with its file, by name; all faults of all files at once."""
+    from fleetplan.spec.fleet import load_fleet
+
+    found, faults = {}, []
+    for file in sorted(str(path) for path in Path("data/fleets").glob("*.yaml")):
+        try:
+            fleet = load_fleet(file)
+        except InputError as error:
+            faults += error.lines
+            continue
+        if fleet.fleet in SPECS or fleet.fleet in found:
+            faults.append(
+                f"{file}: fleet: is the name of another fleet or scenario too (got {fleet.fleet}), names must differ"
+            )
+        found[fleet.fleet] = (file, fleet)
+    if faults:
+        refuse(*faults)
+    return found
+
+
 def choose():
     """The scenarios that --config scenario=a,b names; all without it."""
     named = [name for name in str(config.get("scenario", "")).split(",") if name]
@@ -82,6 +103,11 @@ def spec_of(wildcards):
     return SPECS[wildcards.scenario][0]
 
 
+def fleet_of(wildcards):
+    begin()
+    return FLEETS[wildcards.fleet][0]
+
+
 def digest_of(stage):
     def digest(wildcards):
         try:
@@ -93,9 +119,9 @@ def digest_of(stage):
 
 
 def parts(*stages):
-    """The parts that these stages fill, as patterns with the scenario as their only wildcard."""
+    """The parts that these stages fill, as patterns with their subject, scenario or fleet, as the only wildcard."""
     return [
-        f"{PARTS}/{{scenario}}/{table.stage}/{table.name}.parquet"
+        f"{PARTS}/{{{table.subject}}}/{table.stage}/{table.name}.parquet"
         for stage in stages
         for table in stage_tables(stage)
     ]
@@ -103,7 +129,11 @@ def parts(*stages):
 
 SPECS = read_specs()
 CHOSEN = choose()
+FLEETS = read_fleets()
+# Where some scenarios are chosen, no fleet is planned: it would need the others.
+FLEETS_CHOSEN = [] if config.get("scenario") else sorted(FLEETS)
 
 
 wildcard_constraints:
     scenario="|".join(map(re.escape, SPECS)),
+    fleet="|".join(map(re.escape, FLEETS)) or "(?!)",

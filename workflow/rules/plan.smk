@@ -123,3 +123,20 @@ rule capacity:
         code=code_fingerprint("capacity"),
     shell:
         FLEETPLAN + " capacity {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+
+
+# Several scenarios on one stock of GPUs and one budget.
+rule fleet:
+    input:
+        spec=ancient(fleet_of),
+    output:
+        parts("fleet"),
+    log:
+        "results/logs/{fleet}/fleet.log",
+    benchmark:
+        "results/benchmarks/{fleet}/fleet.tsv"
+    params:
+        digest=lambda wildcards: fleet_digest(FLEETS[wildcards.fleet][1]),
+        code=code_fingerprint("fleet"),
+    shell:
+        FLEETPLAN + " fleet {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"

@@ -36,7 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "calibrate": ("calibrate", "fit step-time constants to measured results"),
     "validate-model": ("validate_model", "predict measured points and print the error table"),
     "capacity": ("capacity", "stage: the highest load that a given fleet holds"),
-    "fleet": ("fleet", "several scenarios on one stock of GPUs, at least cost"),
+    "fleet": ("fleet", "stage: several scenarios on one stock of GPUs, at least cost"),
 }
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("fleet", type=click.Path(path_type=Path))
+@click.option("--parts", type=click.Path(path_type=Path, file_okay=False), help="Write the tables fleets, fleet_stock and fleet_plans to this folder of parts.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-def command(fleet: Path, as_json: bool) -> None:
+def command(fleet: Path, parts: Path | None, as_json: bool) -> None:
     """Give each scenario of FLEET one of its plans, at least cost under the shared stock and budget."""
     from fleetplan.sizing.pool import assign, size
     from fleetplan.spec.fleet import load_fleet
@@ -25,6 +26,14 @@ def command(fleet: Path, as_json: bool) -> None:
     spec = load_fleet(fleet)
     sized = [size(scenario) for scenario in spec.loaded]
     found = assign({one.scenario: one.choices for one in sized}, spec.limits(), spec.budget_usd_per_hour)
+    if parts is not None:
+        from fleetplan.sizing.stages.shared import rows
+        from fleetplan.store.meaning import fleet_meta
+        from fleetplan.store.parts import write_part
+
+        meta = fleet_meta(spec)
+        for table, made in rows(spec, sized, found).items():
+            write_part(parts, spec.fleet, table, made, meta)
     if as_json:
         click.echo(json.dumps(document(spec, sized, found), indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -12,12 +12,12 @@ import click
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print {path: [faults]} as JSON.")
 def command(paths: tuple[Path, ...], as_json: bool) -> None:
-    """Check the specs PATHS (default: data/scenarios/*.yaml); print their faults and exit with 2 if there are any."""
+    """Check the specs PATHS (default: data/scenarios/*.yaml and data/fleets/*.yaml); print their faults and exit with 2 if there are any."""
     from fleetplan.spec import check
 
     if not paths:
         folder = Path("data/scenarios")
-        paths = tuple(sorted(folder.glob("*.yaml")))
+        paths = (*sorted(folder.glob("*.yaml")), *sorted(Path("data/fleets").glob("*.yaml")))
         if not paths:
             raise click.UsageError(f"no specs: {folder}/*.yaml matches no file; give their paths")
     faults = check(paths)

@@ -12,6 +12,7 @@ from fleetplan.report.life import growth, resilience, schedule
 from fleetplan.report.money import money
 from fleetplan.report.planning import alternatives, levers, uncertainty
 from fleetplan.report.reading import Row, Store
+from fleetplan.report.shared import shared
 from fleetplan.report.tabulate import query, short_labels, table
 from fleetplan.report.theory import goodput, queueing, speculation
 from fleetplan.report.traffic import assumptions, over_time, traffic
@@ -318,6 +319,7 @@ _SECTIONS: tuple[Callable[[Store, str], Section], ...] = (
     growth,
     money,
     held,
+    shared,
     queueing,
     goodput,
     speculation,
@@ -334,5 +336,5 @@ _SHOWN = (
     "decisions", "evidence", "candidates", "bounds", "rooflines", "simulations", "queueing", "speculation", "parts",
     "scenarios", "settings", "plans", "levers", "uncertainty", "timeseries", "workloads", "arrivals", "dispersions", "hours",
     "saturation", "goodput", "speculation_choices", "endpoints", "chain_errors", "room", "sampling_acceptance", "resilience", "schedule", "growth", "costs", "choices",
-    "draws", "capacity", "capacity_promises",
+    "draws", "capacity", "capacity_promises", "fleet_plans",
 )  # fmt: skip

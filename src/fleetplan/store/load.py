@@ -11,14 +11,14 @@ from typing import Any
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.store.files import whole
 from fleetplan.store.parts import glob_escape, identifier, part_path, quoted
-from fleetplan.store.tables import EVIDENCE, STAGES, TABLES, Table, stage_tables
+from fleetplan.store.tables import EVIDENCE, OF_FLEETS, STAGES, TABLES, Table, stage_tables
 
 STORAGE_VERSION = "v1.0.0"  # the oldest format that holds all we store, so that older clients open it
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load did: rows by table, scenarios in the store, and scenarios left out with the reason."""
+    """What a load did: rows by table, scenarios and fleets in the store, and those left out with the reason."""
 
     rows: dict[str, int]
     scenarios: tuple[str, ...]
@@ -49,9 +49,12 @@ def load(
     ]
     if unknown:
         raise InputError(*unknown)
-    stages = [table for table in TABLES.values() if table.stage in STAGES[:-1]]
-    taken, left_out, faults = [], {}, []
+    taken: dict[str, list[Table]] = {}
+    left_out, faults = {}, []
     for name in found:
+        of_fleet = any((folder / name / stage).is_dir() for stage in OF_FLEETS)
+        of = OF_FLEETS if of_fleet else STAGES[:-1]
+        stages = [table for table in TABLES.values() if table.stage in of]
         missing = [each.name for each in stages if not part_path(folder, name, each.name).is_file()]
         if known is not None and name not in (*known, *scenarios):
             left_out[name] = f"no spec has this name any more; delete {folder / name} to forget it"
@@ -64,10 +67,10 @@ def load(
                 f"incomplete, no part {missing[0]}; run `fleetplan {TABLES[missing[0]].stage}` to have it"
             )
         else:
-            taken.append(name)
+            taken[name] = stages
     if faults:
         raise InputError(*faults)
-    sources = [(folder, name, stages) for name in taken]
+    sources = [(folder, name, stages) for name, stages in taken.items()]
     if evidence_dir is not None and Path(evidence_dir).is_dir():
         evidence = Path(evidence_dir)
         sources += [
@@ -141,7 +144,7 @@ def _insert(connection: Any, table: Table, part: Path, scenario: str) -> tuple[A
     again = (
         f"run `fleetplan {EVIDENCE}` again, or delete {part.parent.parent}"
         if table.stage == EVIDENCE
-        else f"run `fleetplan {table.stage}` for scenario {scenario} again"
+        else f"run `fleetplan {table.stage}` for {table.subject} {scenario} again"
     )
     if not part.is_file():
         raise InputError(f"{part}: is missing; {again}")

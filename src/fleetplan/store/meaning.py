@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan import catalog, provenance
+from fleetplan.spec.fleet import SharedFleet
 from fleetplan.spec.scenario import Asked, Scenario
-from fleetplan.store.tables import stage_tables
+from fleetplan.store.tables import OF_FLEETS, stage_tables
 
 # What is only about buying and keeping a fleet: one replica on its own does not depend on it.
 BOUGHT = tuple(
@@ -67,7 +68,7 @@ def code_fingerprint(verb: str) -> str:
     from fleetplan.cli import VERBS
 
     module = f"fleetplan.cli.{VERBS[verb][0]}"
-    if verb not in IGNORED:
+    if verb not in (*IGNORED, *OF_FLEETS):
         return provenance.fingerprint(module)
     layouts = [
         [table.name, table.key, [[column.name, column.type, column.nullable] for column in table.columns]]
@@ -83,6 +84,17 @@ def part_meta(scenario: Asked, stage: str) -> dict[str, str | int]:
         "code_fingerprint": code_fingerprint(stage),
         "seed": 0 if "seed" in IGNORED[stage] else scenario.seed,
     }
+
+
+def fleet_digest(fleet: SharedFleet) -> str:
+    """SHA-256 of what a fleet's assignment depends on: its stock and budget, and all that its scenarios' decisions do."""
+    own = fleet.model_dump(mode="json", exclude={"title", "scenarios"})
+    return provenance.digest([own, [stage_meaning(scenario, "sizing") for scenario in fleet.loaded]])
+
+
+def fleet_meta(fleet: SharedFleet) -> dict[str, str | int]:
+    """The metadata that every part of a fleet carries; its scenarios have seeds of their own."""
+    return {"spec_digest": fleet_digest(fleet), "code_fingerprint": code_fingerprint("fleet"), "seed": 0}
 
 
 def _without(value: Any, key: str) -> Any:

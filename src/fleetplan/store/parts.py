@@ -25,9 +25,9 @@ def part_path(parts_dir: str | Path, scenario: str, table: str) -> Path:
 def write_part(
     parts_dir: str | Path, scenario: str, table: str, rows: Iterable[Row], meta: Mapping[str, str | int]
 ) -> Path:
-    """Write the rows of one table of one scenario, sorted by the table's key; returns the part's path.
+    """Write the rows of one table of one scenario (or fleet), sorted by the table's key; returns the part's path.
 
-    Each row holds just the columns of the dictionary (`scenario` may be left out, as it is given). A missing or an extra
+    Each row holds just the columns of the dictionary (its subject may be left out, as it is given). A missing or an extra
     column, a value of another type, a null where none may be, a NaN or an infinity and a duplicate key raise
     `ValueError`. No rows at all make a valid, empty part. `meta` (e.g. spec_digest, code_fingerprint, seed) is kept in
     the file's key-value metadata. The file appears whole, by `os.replace`, or not at all.
@@ -93,9 +93,11 @@ def _columns(layout: Table, scenario: str, rows: Iterable[Row]) -> dict[str, lis
     checked: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
         where = f"table {layout.name}, row {index}"
-        row = {"scenario": scenario, **row}
-        if row["scenario"] != scenario:
-            raise ValueError(f"{where}: scenario is {row['scenario']!r} in a part of {scenario!r}")
+        row = {layout.subject: scenario, **row}
+        if row[layout.subject] != scenario:
+            raise ValueError(
+                f"{where}: {layout.subject} is {row[layout.subject]!r} in a part of {scenario!r}"
+            )
         if missing := sorted(names - row.keys()):
             raise ValueError(f"{where}: missing {', '.join(missing)}")
         if extra := sorted(row.keys() - names):

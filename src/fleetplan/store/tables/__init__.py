@@ -12,6 +12,7 @@ from fleetplan.store.tables import (
     provenance,
     queueing,
     roofline,
+    shared,
     sizing,
     speculation,
 )
@@ -19,7 +20,9 @@ from fleetplan.store.tables.dictionary import Column, Table
 
 # The stages in the order of the data; each is a verb of the command line and a rule of the workflow.
 STAGES = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing", "capacity", "load")
-# Beside them: evidence that belongs to no scenario. Its parts are those of a set of measured points.
+# Beside them: what several scenarios share. Its parts are those of a fleet.
+OF_FLEETS = ("fleet",)
+# And evidence that belongs to no scenario. Its parts are those of a set of measured points.
 EVIDENCE = "validate-model"
 
 TABLES: dict[str, Table] = {
@@ -33,13 +36,14 @@ TABLES: dict[str, Table] = {
         fleet,
         queueing,
         capacity,
+        shared,
         accuracy,
         provenance,
     )
     for table in module.TABLES
 }
 
-__all__ = ["EVIDENCE", "STAGES", "TABLES", "Column", "Table", "stage_tables", "table"]
+__all__ = ["EVIDENCE", "OF_FLEETS", "STAGES", "TABLES", "Column", "Table", "stage_tables", "table"]
 
 
 def table(name: str) -> Table:
@@ -51,6 +55,6 @@ def table(name: str) -> Table:
 
 def stage_tables(stage: str) -> tuple[Table, ...]:
     """The tables that a stage fills, in the dictionary's order."""
-    if stage not in (*STAGES, EVIDENCE):
-        raise InputError(unknown_name("stage", stage, (*STAGES, EVIDENCE)))
+    if stage not in (*STAGES, *OF_FLEETS, EVIDENCE):
+        raise InputError(unknown_name("stage", stage, (*STAGES, *OF_FLEETS, EVIDENCE)))
     return tuple(each for each in TABLES.values() if each.stage == stage)

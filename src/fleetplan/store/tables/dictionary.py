@@ -76,7 +76,7 @@ class Column:
 class Table:
     """One table: the stage whose verb fills it, its meaning, its columns and its primary key.
 
-    Every table begins with the column `scenario`; `key` names the primary key's columns, by which rows are sorted.
+    Every table begins with its subject, the column `scenario`, or `fleet` where it is about several; `key` names the primary key's columns, by which rows are sorted.
     """
 
     name: str
@@ -89,11 +89,16 @@ class Table:
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
             raise ValueError(f"table {self.name}: a column's name is there twice")
-        if names[0] != "scenario":
-            raise ValueError(f"table {self.name}: the first column is `scenario`")
+        if names[0] not in ("scenario", "fleet"):
+            raise ValueError(f"table {self.name}: the first column is `scenario` or `fleet`")
         for name in self.key:
             if name not in names or self.column(name).nullable:
                 raise ValueError(f"table {self.name}: key column {name!r} is missing or nullable")
+
+    @property
+    def subject(self) -> str:
+        """The column that names what a part is of."""
+        return self.columns[0].name
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""

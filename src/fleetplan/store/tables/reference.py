@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetplan.store.tables import EVIDENCE, STAGES, stage_tables
+from fleetplan.store.tables import EVIDENCE, OF_FLEETS, STAGES, stage_tables
 
 
 def reference() -> str:
@@ -13,7 +13,7 @@ def reference() -> str:
         "Made from `fleetplan.store.tables` by `make schema`; `fleetplan sql --tables` prints the same. A number's name ends in "
         "its unit. Nothing is stored as NaN or infinity: what is unbounded or undefined is null.",
     ]
-    for stage in (*STAGES[:-1], EVIDENCE, STAGES[-1]):
+    for stage in (*STAGES[:-1], *OF_FLEETS, EVIDENCE, STAGES[-1]):
         lines += ["", f"## Filled by `{stage}`"]
         for table in stage_tables(stage):
             lines += ["", f"### {table.name}", "", f"{table.comment}. Key: {', '.join(table.key)}.", ""]
