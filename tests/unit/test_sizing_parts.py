@@ -209,10 +209,3 @@ def test_what_the_engine_leaves_out_is_said_or_refused():
     )
     given = {"ttft": "400 ms", "spares": 0}
     assert "no candidate caches prefixes" in offered(spec.loads(cautious % given, "small.yaml")).notes[0]
-    second = SPEC[SPEC.index("    - name: chat") : SPEC.index("candidates:")].replace("chat", "batch")
-    two = SPEC.replace(
-        "candidates:",
-        second.replace("output_tokens: 64", "output_tokens: 64\n      priority: 3") + "candidates:",
-    )
-    with pytest.raises(InputError, match="priorities differ"):
-        offered(spec.loads(two % given, "small.yaml"))

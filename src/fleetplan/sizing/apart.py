@@ -132,6 +132,8 @@ def build(candidate: Candidate, scenario: Scenario, model: catalog.Model, mix: R
 def _unfit(pool: Machine) -> str | None:
     if pool.reason is not None:
         return pool.reason
+    if pool.config is not None and pool.config.priority != "none":
+        return "classes of different priorities are not simulated with prefill in a pool of its own"
     if pool.candidate.scheduler not in POOL_SCHEDULERS:
         return f"{pool.candidate.scheduler} is none that a pool can have; {', '.join(POOL_SCHEDULERS)} are"
     if pool.candidate.caching is not None:

@@ -63,6 +63,10 @@ class Candidate:
     split: Split | None = field(default=None, kw_only=True)
     """Where prefill is a pool of its own: the other fields are then those of one decode replica, and what is counted as a replica is
     the prefill and decode replicas of the ratio together."""
+    priority: str = field(default="strict", kw_only=True)
+    """How waiting requests of different priorities are taken."""
+    priority_weights: tuple[float, ...] = field(default=(), kw_only=True)
+    max_wait_s: float | None = field(default=None, kw_only=True)
     calibration: str = field(default="", kw_only=True)
     """Path of the calibration that the engine was named by, from the spec's folder; empty: the shipped one."""
     prefix_caching: str = field(default="", kw_only=True)
@@ -75,6 +79,11 @@ class Candidate:
         if self.split is None:
             del fields["split"]
         for each in (fields, (fields.get("split") or {}).get("prefill", {})):
+            if (
+                each.get("priority") == "strict" and each.get("max_wait_s") is None
+            ):  # as before there was a choice
+                for name in ("priority", "priority_weights", "max_wait_s"):
+                    each.pop(name, None)
             for name in ("calibration", "prefix_caching"):
                 if not each.get(name):
                     each.pop(name, None)
@@ -143,6 +152,9 @@ class Candidate:
             words.append(f"link {self.split.link_bytes_per_s / 1e9:g} GB/s")
             if self.split.bypass_tokens:
                 words.append(f"bypass to {self.split.bypass_tokens}")
+        if self.priority != "strict" or self.max_wait_s is not None:
+            bound = "" if self.max_wait_s is None else f" within {self.max_wait_s:g} s"
+            words.append(f"priority {self.priority}{bound}")
         if self.speculation != "none":
             drafts = json.loads(self.speculation)
             words.append(f"{drafts['draft']} × {drafts['tokens']}")
@@ -211,6 +223,9 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_queued_requests=scheduler.max_queued_requests,
             max_queued_tokens=scheduler.max_queued_tokens,
+            priority=scheduler.priority,
+            priority_weights=scheduler.priority_weights or (),
+            max_wait_s=scheduler.max_wait_s,
             speculation=speculation_text(speculation),
             calibration=engine.file or "",
             prefix_caching="" if engine.caching is None else engine.caching.model_dump_json(),

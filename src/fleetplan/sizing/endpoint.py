@@ -60,7 +60,7 @@ def machines(scenario: EndpointScenario) -> dict[str, Machine]:
             max_num_seqs=1, max_num_batched_tokens=None, max_queued_requests=None, max_queued_tokens=None, speculation=NONE,
             servers_per_gpu=each.servers_per_gpu, service_time=_canonical(each.service_time),
         )  # fmt: skip
-        config = EngineConfig("continuous", max_num_seqs=1)
+        config = EngineConfig("continuous", max_num_seqs=1, priority="strict")
         made[candidate.candidate_id] = Machine(
             candidate, None, step(service_s(each.service_time)), config, None, router="central_queue"
         )

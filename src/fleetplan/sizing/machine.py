@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from fleetplan import catalog
@@ -167,6 +168,17 @@ def machine(
             candidate, made, None, None, "static batches have no prefix cache; take another scheduler"
         )
     router = ROUTER if candidate.caching is None else candidate.caching.router
+    ranked = len(priorities(scenario)) > 1 and candidate.priority != "none"
+    if (
+        ranked
+        and candidate.priority == "weighted"
+        and max(priorities(scenario)) >= len(candidate.priority_weights)
+    ):
+        why = f"priority_weights has {len(candidate.priority_weights)} entries, and a class has priority {max(priorities(scenario))}"
+        return Machine(candidate, made, None, None, why)
+    if ranked and candidate.caching is not None:
+        why = "a prefix cache and classes of different priorities are not simulated together"
+        return Machine(candidate, made, None, None, why)
     config = EngineConfig(
         candidate.scheduler,
         candidate.max_num_seqs,
@@ -175,6 +187,9 @@ def machine(
         candidate.block_size,
         candidate.max_queued_requests,
         candidate.max_queued_tokens,
+        priority=candidate.priority if ranked else "none",
+        priority_weights=candidate.priority_weights if ranked else (),
+        max_wait_s=candidate.max_wait_s or math.inf if ranked else math.inf,
         speculation=drafts.drafts if drafts else None,
         prefix_cache=prefix_cache(candidate, made),
     )
@@ -189,3 +204,8 @@ def machine(
     except InputError as error:
         return Machine(candidate, made, None, config, "; ".join(error.lines))
     return Machine(candidate, made, step, config, None, calibrated, router=router, roof=roof)
+
+
+def priorities(scenario: Scenario) -> set[int]:
+    """The priorities of its classes; one where its traffic has no classes."""
+    return {each.priority for each in getattr(scenario.workload, "classes", ())} or {0}

@@ -82,6 +82,7 @@ class Offered:
             class_index=mix.class_index[rows],
             prefix_id=mix.prefix_id[rows],
             prefix_tokens=mix.prefix_tokens[rows],
+            priority=mix.priority[rows],
             answers=mix.answers[rows],
             hidden_tokens=mix.hidden_tokens[rows],
         )
@@ -134,12 +135,7 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
 
 
 def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:
-    """What the simulated engine does not do for this traffic. Raises InputError where leaving it out could make a plan too small."""
-    if len({c.priority for c in workload.classes}) > 1:
-        raise InputError(
-            f"{scenario.scenario}: workload.classes: priorities differ, and requests are simulated first come first served, which is "
-            "too kind to the less urgent ones; give every class the same priority"
-        )
+    """What the simulated engine does not do for this traffic."""
     found = []
     if any(c.shared_prefix is not None or c.sessions is not None for c in workload.classes):
         engines = scenario.candidates.engine if isinstance(scenario, Scenario) else ()

@@ -13,7 +13,9 @@ from fleetplan.spec.base import (
     Name,
     NotEmpty,
     NotNegative,
+    Positive,
     PositiveShare,
+    Seconds,
     Share,
     Text,
     Whole,
@@ -49,6 +51,25 @@ class Scheduler(Model):
     """A request that finds this many waiting at its replica is rejected."""
     max_queued_tokens: Whole | None = None
     """A request that would lift the waiting prompt tokens of its replica above this is rejected."""
+    priority: Literal["none", "strict", "weighted"] = "strict"
+    """Of waiting requests whose classes' priorities differ: `strict` (the most urgent first), `weighted` (by turns), `none` (first come first served)."""
+    priority_weights: Annotated[tuple[Positive, ...], *NotEmpty] | None = None
+    """`weighted`: admissions of priority 0, 1, … among those that wait."""
+    max_wait_s: Seconds | None = None
+    """Who waits and arrived longer ago than this goes first, whatever its priority; left out: no such bound."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        if (self.priority == "weighted") != (self.priority_weights is not None):
+            raise fault(
+                f"has priority {self.priority} {'without' if self.priority_weights is None else 'with'} priority_weights, which weighted "
+                "alone takes, like {priority: weighted, priority_weights: [8, 2, 1]}"
+            )
+        if self.priority == "none" and self.max_wait_s is not None:
+            raise fault(
+                "gives max_wait without priorities (got priority none), drop it, or take strict or weighted"
+            )
+        return self
 
     @model_validator(mode="after")
     def _budget(self) -> Self:
