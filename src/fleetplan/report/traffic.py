@@ -114,6 +114,8 @@ def _hours(store: Store, scenario: str) -> list[Block]:
     ]
     chart = charts.lines(points, "hour of the day", "requests per second", "class", whole_x=True)
     every = [row for row in rows if row["class"] == "*"]
+    if not every:
+        return []
     most, least = (pick(every, key=lambda row: row["mean_requests_per_s"]) for pick in (max, min))
     words = (
         f"All requests by hour: most, {most['mean_requests_per_s']:.3g} a second, in hour {most['hour_h']}; "
