@@ -11,7 +11,7 @@ from fleetplan.engine.cache import forget, wipe
 from fleetplan.engine.clock import steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
-from fleetplan.engine.kernel import add_stretch_gaps, commit, cut
+from fleetplan.engine.kernel import add_stretch_gaps, commit, cut, sample
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.levels import head_of_line, pop_line
 from fleetplan.engine.load import COMES_UP, DRAINS
@@ -301,6 +301,8 @@ def stop(st: State, r: int, now_s: float) -> None:
     else:
         rec.steps += 1
     rec.busy_s += now_s - rec.now_s
+    if st.p[0].resolution_s > 0.0:
+        sample(st, r, now_s, whole)
 
 
 @compiled

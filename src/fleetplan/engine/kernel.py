@@ -36,7 +36,7 @@ def commit(st: State, r: int) -> None:
     rec, p = st.replica[r], st.p[0]
     now_s = rec.end_s
     if p.resolution_s > 0.0:
-        sample(st, r)
+        sample(st, r, now_s, rec.ahead)
     rec.steps += rec.ahead
     rec.busy_s += now_s - rec.now_s
     if rec.kind == STRETCH:
@@ -77,13 +77,16 @@ def add_stretch_gaps(st: State, r: int, j: int) -> None:
 
 
 @compiled
-def sample(st: State, r: int) -> None:
-    """What the work under way adds to the series: the times that it spans see its state, the tokens go where their step ends."""
+def sample(st: State, r: int, end_s: float, whole: int) -> None:
+    """What the work under way adds to the series until `end_s`, when `whole` of its steps are done.
+
+    The times that it spans see its state, the tokens go where their step ends.
+    """
     rec, p = st.replica[r], st.p[0]
     last = len(st.series) - 1
     at = min(math.ceil(rec.now_s / p.resolution_s), last + 1)
     emitted = 0
-    while at <= last and at * p.resolution_s < rec.end_s:
+    while at <= last and at * p.resolution_s < end_s:
         when_s = at * p.resolution_s
         held = p.total_blocks - rec.free
         if rec.kind == STRETCH:
@@ -97,10 +100,10 @@ def sample(st: State, r: int) -> None:
         if p.limited:
             st.series[at].kv_blocks += held
         at += 1
-    if at > last:
+    if at > last or whole == 0:
         return
     if rec.kind == STRETCH:
-        st.series[at].tokens += (rec.ahead - emitted) * rec.growing
+        st.series[at].tokens += (whole - emitted) * rec.growing
         return
     if rec.kind == DRAFTED:
         st.series[at].tokens += tokens_kept(st, r)

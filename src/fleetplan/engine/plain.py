@@ -152,6 +152,8 @@ class Plain(Schedulers):
                 break
             key, kind, index = heapq.heappop(self.events)
             if key > self.until_s:
+                for replica in self.replicas:
+                    self.break_off(replica, self.until_s)
                 break
             if kind == COMMIT:
                 replica, incarnation = self.replicas[index % len(self.replicas)], index // len(self.replicas)
@@ -267,8 +269,7 @@ class Plain(Schedulers):
         if not self.central:
             lost += replica.waiting
             replica.waiting.clear()
-        if replica.step_end_s < math.inf:
-            replica.busy_s += now_s - replica.begun_at_s
+        self.break_off(replica, now_s)
         replica.running, replica.scheduled = [], []
         replica.outstanding, replica.free_blocks = 0, self.total_blocks
         replica.adapters, replica.idle, replica.swapped = {}, {}, 0
@@ -347,13 +348,22 @@ class Plain(Schedulers):
             ),
         )
 
+    def break_off(self, replica: Replica, now_s: float) -> None:
+        """The step under way does not come to its end: its time until now counts, its tokens do not."""
+        if replica.step_end_s < math.inf:
+            self.count_time(replica, now_s)
+
+    def count_time(self, replica: Replica, now_s: float) -> None:
+        """The replica ran the step under way until now."""
+        replica.busy_s += now_s - replica.begun_at_s
+        held = 0 if self.config.kv_blocks is None else self.total_blocks - replica.free_blocks
+        self.spans.append((replica.begun_at_s, now_s, replica.width, held))
+
     def commit(self, replica: Replica) -> None:
         """End the step: count what was computed, emit tokens, let the finished go, and be ready for the next."""
         now_s, replica.step_end_s = replica.step_end_s, math.inf
         replica.free_at_s = now_s
-        replica.busy_s += now_s - replica.begun_at_s
-        held = 0 if self.config.kv_blocks is None else self.total_blocks - replica.free_blocks
-        self.spans.append((replica.begun_at_s, now_s, replica.width, held))
+        self.count_time(replica, now_s)
         static = self.config.scheduler == "static"
         for s in replica.scheduled:
             if s.outcome == FINISHED:

@@ -97,6 +97,9 @@ class PlainPools:
                 break
             key_s, kind, number = min(heads)
             if key_s > self.until_s:
+                for pool in pools:
+                    for replica in pool.replicas:
+                        pool.break_off(replica, self.until_s)
                 break
             if kind == LANDING:
                 self.land(self.crossing.popleft(), key_s)
