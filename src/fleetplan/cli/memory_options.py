@@ -7,17 +7,19 @@ from typing import Any
 
 import click
 
+from fleetplan.cli.seconds import Seconds
+
 _OPTIONS = (
     click.option("--prefix-cache", is_flag=True, help="keep and share the whole blocks of prompts' beginnings"),
     click.option("--host-blocks", type=int, help="prefix cache: evicted blocks that the host keeps"),
-    click.option("--host-block-s", type=float, help="prefix cache: time of one block from the host [s]"),
+    click.option("--host-block-s", type=Seconds(), help="prefix cache: time of one block from the host [s]"),
     click.option("--disk-blocks", type=int, help="prefix cache: blocks evicted from the host that the disk keeps"),
-    click.option("--disk-block-s", type=float, help="prefix cache: time of one block from the disk [s]"),
+    click.option("--disk-block-s", type=Seconds(), help="prefix cache: time of one block from the disk [s]"),
     click.option("--preemption", help="recompute (default), or swap to the host's memory"),
     click.option("--swap-blocks", type=int, help="preemption swap: blocks that the host keeps"),
-    click.option("--swap-block-s", type=float, help="preemption swap: time of one block in each direction [s]"),
+    click.option("--swap-block-s", type=Seconds(), help="preemption swap: time of one block in each direction [s]"),
     click.option("--max-adapters", type=int, help="LoRA adapters that are resident at once"),
-    click.option("--adapter-load-s", type=float, help="time to load an adapter that is not resident [s]"),
+    click.option("--adapter-load-s", type=Seconds(), help="time to load an adapter that is not resident [s]"),
 )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleetplan.cli.seconds import Seconds
+
 if TYPE_CHECKING:
     from fleetplan.engine import ClosedLoop, EngineConfig, Result
     from fleetplan.traffic.requests import Requests
@@ -28,7 +30,7 @@ _OPTIONS = (
     ),
     click.option("--decode-kv-blocks", type=int, help="disaggregated: default as --kv-blocks"),
     click.option("--link", help='disaggregated: bandwidth that all KV shares, like "50 GB/s" (default: no limit)'),
-    click.option("--link-latency-s", type=float, help="disaggregated: added to every crossing (default 0)"),
+    click.option("--link-latency-s", type=Seconds(), help="disaggregated: added to every crossing (default 0)"),
     click.option("--kv-bytes-per-token", type=float, help="disaggregated: KV of one token, of the whole model"),
     click.option("--bypass-tokens", type=int, help="disaggregated: prompts up to this long go to decode at once"),
     click.option("--first-token", help="disaggregated: TTFT ends at prefill (default) or at the KV's landing"),

@@ -14,26 +14,7 @@ from fleetplan.cli.pool_options import (
     refuse_pool_options,
     run_pools,
 )
-
-
-class _Seconds(click.ParamType):
-    """A time [s] that the engine's clock can hold beside a latency; inf only where it means never."""
-
-    name = "seconds"
-
-    def __init__(self, never: bool = False) -> None:
-        self.never = never
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from fleetplan.engine.files import LONGEST_S
-
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = float("nan")
-        if not (0 <= seconds <= LONGEST_S or (self.never and seconds == float("inf"))):
-            self.fail(f"is no time (got {value}), a number of seconds from 0 to {LONGEST_S:g} would be right")
-        return seconds
+from fleetplan.cli.seconds import Seconds
 
 
 @click.command()
@@ -74,25 +55,25 @@ class _Seconds(click.ParamType):
 @click.option("--max-queued-requests", type=int, help="an arrival that finds this many waiting is rejected")
 @click.option("--max-queued-tokens", type=int, help="most prompt tokens that may wait at a replica")
 @click.option(
-    "--timeout-s", type=_Seconds(never=True), help="every request without a token after this long gives up"
+    "--timeout-s", type=Seconds(never=True), help="every request without a token after this long gives up"
 )
 @click.option("--concurrency", type=int, help="closed loop: this many users, each waiting for its answer")
 @click.option(
     "--think-s",
-    type=_Seconds(),
+    type=Seconds(),
     default=0.0,
     show_default=True,
     help="closed loop: pause before a user's next",
 )
 @click.option(
-    "--start-up-s", type=_Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
+    "--start-up-s", type=Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
 )
 @click.option(
     "--priority", default="none", show_default=True, help="of waiting requests: none, strict or weighted"
 )
 @click.option("--priority-weights", help="weighted: turns of priority 0, 1, …, by comma")
 @click.option(
-    "--max-wait-s", type=_Seconds(), help="who arrived longer ago than this goes first, whatever its priority"
+    "--max-wait-s", type=Seconds(), help="who arrived longer ago than this goes first, whatever its priority"
 )
 @click.option("--drafts", type=int, help="speculation: drafted tokens of every decoding sequence and step, K")
 @click.option(
@@ -108,7 +89,7 @@ class _Seconds(click.ParamType):
 @click.option("--drafts-off-above", type=int, help="steps in which more sequences decode draft nothing")
 @memory_options
 @pool_options
-@click.option("--until-s", type=_Seconds(never=True), help="stop here; what runs then is unfinished")
+@click.option("--until-s", type=Seconds(never=True), help="stop here; what runs then is unfinished")
 @click.option("--plain", is_flag=True, help="step every iteration in Python (slow; the engine's own check)")
 @click.option("--out", type=click.Path(dir_okay=False), help="a row a request, to .csv or .parquet")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")

@@ -123,6 +123,10 @@ def _check_header(path: Path, header: list[str]) -> None:
         if name not in header
     ]
     faults += [f"{path}:1: {unknown_name('column', name, known)}" for name in header if name not in known]
+    if "prefix_tokens" in header and "prefix_id" not in header:
+        faults.append(
+            f"{path}:1: column prefix_tokens is the length of a shared prefix (got no column prefix_id), add which one it is"
+        )
     faults += [
         f"{path}:1: column {name} is given twice" for name in dict.fromkeys(header) if header.count(name) > 1
     ]

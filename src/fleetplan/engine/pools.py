@@ -10,7 +10,7 @@ from fleetplan.engine.handoff import Handoff, Link, Pool, check_pools
 from fleetplan.engine.histogram import from_bins, from_values
 from fleetplan.engine.load import ClosedLoop
 from fleetplan.engine.result import Result
-from fleetplan.engine.run import check_requests, check_step
+from fleetplan.engine.run import check_requests, check_seed, check_step
 from fleetplan.errors import InputError
 from fleetplan.traffic.requests import Requests
 
@@ -57,6 +57,7 @@ def simulate_pools(
         faults.append(f"requests: answers above 1 are not simulated in pools (got {requests.answers.max()})")
     if faults:
         raise InputError(*faults)
+    check_seed(seed)
     for pool in (prefill, decode):
         check_step(requests, pool.steptime, pool.config)
         check_requests(requests, pool.config, pool.replicas, pool.router, closed_loop)

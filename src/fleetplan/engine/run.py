@@ -16,6 +16,7 @@ from fleetplan.engine.load import ClosedLoop, Outage, outage_events
 from fleetplan.engine.outcome import REJECTED, UNFINISHED
 from fleetplan.engine.plain import Plain
 from fleetplan.engine.result import Result, Series
+from fleetplan.engine.state import OUTAGE, make_state, successors
 from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
@@ -52,6 +53,7 @@ def simulate(
     >>> [round(float(x), 6) for x in (run.first_token_s[0], run.finish_s[0])], run.steps
     ([0.007, 0.018], 3)
     """
+    check_seed(seed)
     check_step(requests, steptime, config)
     check_requests(requests, config, replicas, router, closed_loop, outages)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
@@ -72,6 +74,12 @@ def simulate(
     return _compiled(
         requests, steptime, config, replicas, router, seed, until_s, closed_loop, tuple(outages), resolution_s
     )
+
+
+def check_seed(seed: int) -> None:
+    """Raise InputError for what numpy takes as no seed."""
+    if not 0 <= seed < 1 << 63:
+        raise InputError(f"seed: must be from 0 to 2^63 − 1 (got {seed})")
 
 
 def check_requests(
@@ -130,6 +138,8 @@ def check_requests(
     ]
     if faults:
         raise InputError(*faults)
+    if (~np.isnan(requests.gap_s)).any():
+        successors(requests)
 
 
 def check_step(requests: Requests, steptime: StepTime, config: EngineConfig) -> None:
@@ -164,7 +174,6 @@ def _compiled(
     resolution_s: float | None,
 ) -> Result:
     from fleetplan.engine.fleet import run
-    from fleetplan.engine.state import OUTAGE, make_state
 
     users = None if closed_loop is None else (closed_loop.concurrency, closed_loop.think_s)
     events = outage_events(outages, OUTAGE) if outages else None

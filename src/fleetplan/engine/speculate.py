@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,10 @@ MASK = (1 << 64) - 1
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """Constants of splitmix64: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014."""
 UNIT = 2.0**-53
+MOST_DRAFTS = 32
+"""Most drafts of a sequence and step, as in a spec."""
+MOST_COST = 1e6
+"""Largest cost of a draft step over one of the target: beyond it a step would last longer than any run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,8 @@ class Speculation:
         faults = []
         if not self.survival:
             faults.append("survival: needs one value a draft (got none)")
+        if len(self.survival) > MOST_DRAFTS:
+            faults.append(f"survival: at most {MOST_DRAFTS} drafts a step (got {len(self.survival)})")
         for i, (one, before) in enumerate(zip(self.survival, (1.0, *self.survival), strict=False), start=1):
             if not 0 <= one <= before:
                 faults.append(
@@ -48,8 +53,8 @@ class Speculation:
             faults.append(
                 "draft: needs its cost (0 where drafting costs nothing) or its own step time (got none or two)"
             )
-        if self.draft_cost is not None and not 0 <= self.draft_cost < math.inf:
-            faults.append(f"draft_cost: must be a finite number, at least 0 (got {self.draft_cost})")
+        if self.draft_cost is not None and not 0 <= self.draft_cost <= MOST_COST:
+            faults.append(f"draft_cost: must be a number from 0 to {MOST_COST:g} (got {self.draft_cost})")
         if self.passes is not None and not 0 <= self.passes <= len(self.survival):
             faults.append(f"passes: must be from 0 to the {len(self.survival)} drafts (got {self.passes})")
         if self.off_above is not None and self.off_above < 0:
@@ -67,6 +72,8 @@ class Speculation:
         (0.5, 0.25, 0.125)
         """
         count = len(acceptance) if drafts is None else drafts
+        if count > MOST_DRAFTS:
+            raise InputError(f"drafts: at most {MOST_DRAFTS} a step (got {count})")
         if len(acceptance) not in (1, count) or count < 1:
             raise InputError(
                 f"acceptance: {len(acceptance)} values for {count} drafts, give 1 (the same at each) or one a draft"

@@ -92,6 +92,7 @@ def _name(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name), Field(json_schema_extra={"pattern": f"^{_NAME.pattern}$"})]
 Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_integral)]
+Sequences = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(_integral)]
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_integral)]
 Number = Annotated[float, BeforeValidator(_number)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(_number)]

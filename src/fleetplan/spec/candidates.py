@@ -16,6 +16,7 @@ from fleetplan.spec.base import (
     Positive,
     PositiveShare,
     Seconds,
+    Sequences,
     Share,
     Text,
     Whole,
@@ -43,7 +44,7 @@ class Scheduler(Model):
 
     policy: Literal["static", "continuous", "chunked", "prefill_first"] = "chunked"
     """`static` (request-level), `continuous` (whole prompts), `chunked` (token budget; what current engines do), `prefill_first` (the older default)."""
-    max_num_seqs: Count = 256
+    max_num_seqs: Sequences = 256
     """Most sequences in a step."""
     max_num_batched_tokens: Count | None = None
     """Token budget of a step, for chunked and prefill_first; 8192 where left out."""

@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from fleetplan.spec.base import BytesPerSecond, Count, Model, NotEmpty, SecondsOrZero, Text, Whole, fault
+from fleetplan.spec.base import (
+    BytesPerSecond,
+    Count,
+    Model,
+    NotEmpty,
+    SecondsOrZero,
+    Sequences,
+    Text,
+    Whole,
+    fault,
+)
 from fleetplan.spec.units import shown
 
 _RATIO = re.compile(r"([1-9]\d{0,2}) *: *([1-9]\d{0,2})")
@@ -53,7 +63,7 @@ class PoolSide(Model):
     """Ranks over which the experts of a MoE are spread."""
     policy: Literal["continuous", "chunked", "prefill_first"] | None = None
     """Scheduler of the pool. At decode `continuous` reserves a sequence's whole life, so that it is never preempted."""
-    max_num_seqs: Count | None = None
+    max_num_seqs: Sequences | None = None
     """Most sequences in a step."""
     max_num_batched_tokens: Count | None = None
     """Token budget of a step, for chunked and prefill_first."""

@@ -44,6 +44,7 @@ def faults(scenario: Asked) -> list[Fault]:
     if scenario.candidates is not None:
         found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
         _pools(scenario, look_up)
+        _drafts(scenario, look_up)
         found += _held(scenario, look_up)
         found += _engines(scenario, look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
@@ -83,6 +84,34 @@ def _pools(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any])
             if written is not None:
                 loc = ("candidates", "disaggregated", i, side, "gpu")
                 look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
+
+
+def _drafts(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> None:
+    """Who drafts is a method or a catalogue model, and a row of measured acceptance is there and long enough."""
+    from fleetplan import catalog
+    from fleetplan.speculation.measured import measured, method, methods
+
+    def drafter(name: str) -> Any:
+        try:
+            return method(name)
+        except InputError:
+            pass
+        try:
+            return catalog.model(name)
+        except InputError:
+            known = (*methods(), *(each.name for each in catalog.models()))
+            raise InputError(unknown_name("draft", name, known)) from None
+
+    for i, choice in enumerate(scenario.candidates.speculation):
+        if isinstance(choice, str):
+            continue
+        loc: Loc = ("candidates", "speculation", i)
+        look_up((*loc, "draft"), lambda name=choice.draft: drafter(name))  # type: ignore[misc]
+        if choice.acceptance_from is not None:
+            look_up(
+                (*loc, "acceptance_from"),
+                lambda row=choice.acceptance_from, drafts=choice.tokens: measured(row).by_position(drafts),  # type: ignore[misc]
+            )
 
 
 def _held(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:

@@ -72,7 +72,7 @@ class Requests:
     ) -> Requests:
         """Requests from arrays or scalars (broadcast to the arrivals' shape), sorted by (arrival, row).
 
-        Raises ValueError when a length is below 1, an arrival is not finite, or shapes differ.
+        Raises ValueError when a length is below 1, an arrival is not finite, a value is out of its range, or shapes differ.
 
         >>> r = Requests.of([1.0, 0.5], 100, [5, 6])
         >>> r.arrival_s.tolist(), r.output_tokens.tolist()
@@ -102,6 +102,7 @@ class Requests:
                 raise ValueError(f"{name} must be at least 1 (row {int(columns[name].argmin())})")
         if not np.isfinite(arrival).all():
             raise ValueError("arrival_s must be finite")
+        _check_ranges(columns, len(classes))
         order = np.argsort(arrival, kind="stable")
         columns = {name: np.ascontiguousarray(column[order]) for name, column in columns.items()}
         if offsets is None:
@@ -110,6 +111,12 @@ class Requests:
             offsets, hashes = np.asarray(offsets, dtype=np.int64), np.asarray(hashes, dtype=np.int64)
             if len(offsets) != n + 1:
                 raise ValueError("block_offsets must have one more entry than there are requests")
+            if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > len(hashes):
+                raise ValueError(f"block_offsets must rise from 0 to at most the {len(hashes)} block_hashes")
+            if offsets[-1] > offsets[0] and hash_block_tokens < 1:
+                raise ValueError(
+                    f"hash_block_tokens must be at least 1 where there are hashes (got {hash_block_tokens})"
+                )
             if not np.array_equal(order, np.arange(n)):
                 lengths = np.diff(offsets)[order]
                 take = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in order] or [hashes[:0]])
@@ -139,4 +146,30 @@ class Requests:
             hash_block_tokens=self.hash_block_tokens,
             classes=self.classes,
             **columns,
+        )
+
+
+def _check_ranges(columns: dict[str, Any], classes: int) -> None:
+    """Raise ValueError with the first row whose value cannot be: the engine's arrays are indexed by some of them."""
+    least = dict.fromkeys(("class_index", "priority", "prefix_tokens", "hidden_tokens"), 0)
+    least |= dict.fromkeys(("prefix_id", "session_id", "adapter_id", "history_tokens"), -1)
+    for name, low in least.items():
+        column = columns[name]
+        if len(column) and column.min() < low:
+            row = int(column.argmin())
+            raise ValueError(f"{name} must be at least {low} (got {column[row]} in row {row})")
+    index = columns["class_index"]
+    if len(index) and index.max() >= classes:
+        row = int(index.argmax())
+        raise ValueError(f"class_index must be below the {classes} classes (got {index[row]} in row {row})")
+    timeout, gap = columns["timeout_s"], columns["gap_s"]
+    wrong = ~(timeout >= 0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"timeout_s must be at least 0, or inf for never (got {timeout[row]} in row {row})")
+    wrong = (gap < 0) | np.isinf(gap)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"gap_s must be finite and at least 0, or NaN where arrival_s is fixed (got {gap[row]} in row {row})"
         )
