@@ -146,7 +146,9 @@ def least_work_s(
     pairs = prompt * (prompt + 1) / 2 * here + gaps * prompt + gaps * (gaps + 1) / 2
     least = gaps / tokens_a_step
     read = prompt * here + least * prompt + gaps * (gaps + 1) / 2 / tokens_a_step
-    steps = step.sequence_s * (here + least) + step.decode_s * (least if step.decode_s > 0 else gaps)
+    # Who decodes is scheduled too: δ below 0 is paid with a σ each time.
+    decode = step.sequence_s + step.decode_s
+    steps = step.sequence_s * here + decode * (least if decode > 0 else gaps)
     by_compute = tokens * compute + steps + step.pair_s * pairs
     by_memory = tokens * memory + steps + step.kv_token_s * read + step.state_s * (here + least)
     return float(max(by_compute.mean(), by_memory.mean(), 0.0))

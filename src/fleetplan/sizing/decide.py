@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -102,7 +103,8 @@ def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
     """
     assert built.config is not None
     mix = traffic.requests()
-    most = built.engines_per_replica / built.least_work_s(mix)
+    least = built.least_work_s(mix)
+    most = built.engines_per_replica / least if least > 0 else math.inf
     if not built.tokens:
         return most
     lengths = float((mix.prompt_tokens + mix.output_tokens).mean())
