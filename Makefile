@@ -25,7 +25,7 @@ help: ## list the targets
 plan: .venv/warm ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
 	@$(PY) -m snakemake --workflow-profile workflow/profiles/$(PROFILE) --quiet rules \
 		$(if $(SCENARIO),--config scenario='$(SCENARIO)') $(SNAKEMAKE_ARGS)
-	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit FROM decisions"; echo 'reports: reports/index.html'; }
+	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit, probability_holds, replicas_for_95_percent FROM decisions"; echo 'reports: reports/index.html'; }
 
 .PHONY: test
 test: .venv/warm ## run the tests (TESTS=tests/unit for some of them)

@@ -62,7 +62,7 @@ def test_two_specs_of_one_name_are_refused(project: Path, tmp_path: Path) -> Non
         (tmp_path / name).write_text(text, encoding="utf-8")
     (line,) = validate([tmp_path / "a.yaml", tmp_path / "b.yaml"])
     assert line.startswith(f"{tmp_path}/b.yaml:")
-    assert "names must differ" in line
+    assert "give each file a name of its own" in line
 
 
 @pytest.mark.parametrize(

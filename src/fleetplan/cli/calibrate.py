@@ -47,7 +47,7 @@ def command(
     from fleetplan.calibration.public import write
 
     paths = [Path(file) for file in files]
-    document = _fit(paths, name or paths[0].stem, options)
+    document = _fit(paths, name or (paths[0].name if paths[0].is_dir() else paths[0].stem), options)
     if chart:
         _draw(paths[0], document, Path(chart))
     if out:

@@ -181,7 +181,7 @@ def _print(document: dict[str, Any], path: object) -> None:
         lines += [[f"{kind}: {name}", *cells(table)] for name, table in tables.items()]
     for kind, tables in (document["held_out"] or {}).items():
         lines += [
-            [f"held out by {kind}: {name}", *cells(table)]
+            [f"shipped points, held out by {kind}: {name}", *cells(table)]
             for name, table in tables.items()
             if "points" in table
         ]

@@ -297,6 +297,9 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
             if chance is None
             else f"The chosen count keeps every promise with probability {units.share(chance)}. "
         )
+        surer = decision.get("replicas_for_95_percent")
+        if surer is not None and surer > decision["replicas"]:
+            note += f"{surer} replicas keep them with 95%. "
         count = f"{decision['replicas']} ({decision['replicas_low']} to {decision['replicas_high']}{at})"
         return Fact(label, count, note + sampled)
     unsaid = "An interval on the count (traffic forecast, step-time error, prices) was not computed for this version."

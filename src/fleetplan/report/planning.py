@@ -76,7 +76,8 @@ def levers(store: Store, scenario: str) -> Section:
     blocks: list[Block] = []
     known = [row for row in rows if row.get("cost_usd_per_hour") is not None]
     if today is not None and known:
-        ranked = sorted(known, key=lambda row: -abs(row["cost_usd_per_hour"] - today))
+        moving = [row for row in known if abs(row["cost_usd_per_hour"] - today) > 1e-9 * today]
+        ranked = sorted(moving, key=lambda row: row["cost_usd_per_hour"])
         changes = [
             {
                 "label": row.get("change") or row["lever"],
@@ -85,19 +86,21 @@ def levers(store: Store, scenario: str) -> Section:
             }
             for row in ranked
         ]
-        best = min(known, key=lambda row: row["cost_usd_per_hour"])
-        words = (
-            f"The fleet costs {units.usd(today)} an hour. The cheapest single change, {best.get('change') or best['lever']}, "
-            f"makes that {units.usd(best['cost_usd_per_hour'])}."
-        )
-        blocks.append(
-            Figure(
-                "levers",
-                "Cost after one change",
-                bars.tornado(changes, "cost of the fleet (USD/h)", today),
-                words,
-            )
-        )
+        same = len(known) - len(moving)
+        words = f"The fleet costs {units.usd(today)} an hour."
+        if ranked and ranked[0]["cost_usd_per_hour"] < today:
+            least = ranked[0]["cost_usd_per_hour"]
+            best = [row.get("change") or row["lever"] for row in ranked if row["cost_usd_per_hour"] == least]
+            words += f" The cheapest single change, {', or '.join(best[:3])}, makes that {units.usd(least)}."
+        else:
+            words += " No single change that was tried makes it cheaper."
+        if same:
+            words += f" {same} change{'s' if same > 1 else ''} of the table leave{'s' if same == 1 else ''} it as it is."
+        if ranked:
+            chart = bars.tornado(changes, "cost of the fleet (USD/h)", today)
+            blocks.append(Figure("levers", "Cost after one change, cheapest first", chart, words))
+        else:
+            blocks.append(Missing(words))
     blocks.append(
         table(
             "levers",
@@ -129,8 +132,10 @@ def uncertainty(store: Store, scenario: str) -> Section:
     points = [
         {"x": row["replicas"], "y": row["probability_holds"], "series": "keeps every promise"} for row in rows
     ]
+    trials = store.table("draws", scenario, order="draw")
     words = (
-        "Probability of keeping every promise: "
+        "Probability of keeping every promise"
+        + (f", as the share of {len(trials)} draws: " if trials else ": ")
         + ", ".join(f"{units.share(row['probability_holds'])} at {row['replicas']}" for row in rows[:10])
         + "."
     )
@@ -147,7 +152,7 @@ def uncertainty(store: Store, scenario: str) -> Section:
         Figure("uncertainty", "Probability of keeping every promise", chart, words, behind),
         *prices,
     ]
-    if trials := store.table("draws", scenario, order="draw"):
+    if trials:
         blocks.append(
             table("draws", trials, "Every draw", drop=("scenario",), query=query("draws", scenario))
         )

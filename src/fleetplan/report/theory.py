@@ -84,7 +84,8 @@ def queueing(store: Store, scenario: str) -> Section:
     return Section(
         "queueing",
         "What queueing theory says",
-        "An instant answer beside the simulations; where both are valid they should agree.",
+        "An instant answer beside the simulations, each form right for its own system: M/G/1 takes a full batch for one server, M/M/c "
+        "and G/G/c every sequence of it, the birth–death chain has the batch's own speed. The decision stands on the simulation.",
         blocks,
     )
 

@@ -46,7 +46,7 @@ def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
             continue
         found[path] = []
         try:
-            scenario = _scenario_in(path)
+            scenario, at = _scenario_in(path)
         except InputError as error:
             found[path] = list(error.lines)
             continue
@@ -55,14 +55,14 @@ def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
         name = scenario.scenario
         if name in names:
             found[path].append(
-                f"{path}:1:1: scenario: is the name of {names[name]} too (got {name}), names must differ"
+                f"{path}:{at[0]}:{at[1]}: scenario: is the name of {names[name]} too (got {name}), give each file a name of its own"
             )
         names[name] = path
     return found
 
 
-def _scenario_in(path: str) -> Asked | None:
-    """The scenario of a file; None where it holds a fleet of scenarios, which is checked too."""
+def _scenario_in(path: str) -> tuple[Asked | None, tuple[int, int]]:
+    """The scenario of a file and where its name stands; None where it holds a fleet of scenarios, which is checked too."""
     from fleetplan.spec.document import read
     from fleetplan.spec.reading import scenario_of
 
@@ -71,5 +71,5 @@ def _scenario_in(path: str) -> Asked | None:
         from fleetplan.spec.fleet import fleet_of
 
         fleet_of(document, Path(path).parent)
-        return None
-    return scenario_of(document, Path(path).parent)
+        return None, (1, 1)
+    return scenario_of(document, Path(path).parent), document.place(("scenario",))
