@@ -35,6 +35,7 @@ CHANGES = {
     "policy.spare_replicas": ("on-demand-2026-08}", "on-demand-2026-08, spare_replicas: 3}"),
     "simulation": ("horizon: 60 s", "horizon: 50 s"),
     "seed": ("seed: 1", "seed: 2"),
+    "capacity": ("seed: 1", "seed: 1\ncapacity: {h100-sxm: 2}"),
 }
 EARLIER = ("candidates", "roofline", "batching", "speculation", "sizing", "queueing")
 
