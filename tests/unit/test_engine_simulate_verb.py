@@ -191,6 +191,20 @@ def test_drafts_that_are_all_accepted_take_fewer_steps(files: Path) -> None:
     assert own["e2e_mean_s"] > drafted["e2e_mean_s"]
 
 
+def test_who_finds_the_queue_full_comes_back(files: Path) -> None:
+    full = ["--max-num-seqs", "1", "--max-queued-requests", "0"]
+    assert "retries" not in run(files, *full)
+    again = run(
+        files, *full, "--retries", "2", "--retry-backoff-s", "0.001", "--out", str(files / "rows.csv")
+    )
+    assert again["rejected"] == 3
+    assert (again["retries"], again["fast_rejects"]) == (6, 9)
+    with (files / "rows.csv").open() as written:
+        assert [(row["attempts"], row["refusals"]) for row in csv.DictReader(written)] == [("3", "3")] * 3
+    with pytest.raises(InputError, match="give retries or drop them"):
+        run(files, "--retry-backoff-s", "3")
+
+
 def test_too_few_arrivals_do_not_tell_whether_the_queue_grows(files: Path) -> None:
     answer = run(files)
     assert answer["stable"] is None

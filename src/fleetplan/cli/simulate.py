@@ -57,6 +57,15 @@ from fleetplan.cli.seconds import Seconds
 @click.option(
     "--timeout-s", type=Seconds(never=True), help="every request without a token after this long gives up"
 )
+@click.option(
+    "--retries",
+    type=int,
+    default=0,
+    show_default=True,
+    help="times that a request is sent again which found the queue full or timed out",
+)
+@click.option("--retry-backoff-s", type=_Seconds(), help="pause before the first retry (default: 1)")
+@click.option("--retry-growth", type=float, help="each further pause is this many times longer (default: 2)")
 @click.option("--concurrency", type=int, help="closed loop: this many users, each waiting for its answer")
 @click.option(
     "--think-s",
@@ -134,6 +143,8 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         block_size=options["block_size"],
         max_queued_requests=options["max_queued_requests"],
         max_queued_tokens=options["max_queued_tokens"],
+        retries=options["retries"],
+        **{k: options[k] for k in ("retry_backoff_s", "retry_growth") if options[k] is not None},
         priority=options["priority"],
         priority_weights=_weights(options["priority_weights"]),
         max_wait_s=np.inf if options["max_wait_s"] is None else options["max_wait_s"],
@@ -248,6 +259,8 @@ def _document(result: Any) -> dict[str, Any]:
     document = {key: summary[key] for key in keys}
     if result.prefix_hit_tokens is not None:
         document |= {key: summary[key] for key in ("prefix_hit_tokens", "prefix_hit_share")}
+    if result.attempts is not None:
+        document |= {key: summary[key] for key in ("retries", "fast_rejects")}
     if result.handoff is not None:
         document |= handoff_figures(result)
     document["reasons"] = {k: v for k, v in summary["reasons"].items() if k in document}

@@ -28,6 +28,11 @@ GRID_PER_S = float(1 << 32)
 
 MOST = (1 << 40) - 1
 """Largest count that may be set: sums of any of them stay far inside 64 bits."""
+MOST_RETRIES = 100
+"""Most times that one request is sent again."""
+LEAST_BACKOFF_S = 1e-6
+"""A retry is later than what caused it by far more than the clock's nanosecond."""
+LONGEST_BACKOFF_S = 1e9
 MOST_ADAPTERS = 4096
 """Most adapters that are resident at once."""
 MOST_BLOCKS = (1 << 31) - 1
@@ -89,6 +94,14 @@ class EngineConfig:
     """An arrival that finds this many waiting at its replica is rejected; None: no limit."""
     max_queued_tokens: int | None = None
     """An arrival whose prompt would lift the waiting prompt tokens of its replica above this is rejected; None: no limit."""
+    retries: int = 0
+    """Times that the client sends a request again which was refused because the queue was full, or timed out. Each attempt is routed
+    anew, as an arrival of its own with its own deadline; latency counts from the first arrival, the outcome is the last attempt's."""
+    retry_backoff_s: float = 1.0
+    """Time [s] from the end of the first attempt to the second. An attempt that times out while it is computed ends at its deadline, but
+    leaves its batch at the end of the step (of a static batch, with the batch), and is not sent again before."""
+    retry_growth: float = 2.0
+    """Each further backoff is this many times the one before."""
     priority: str = "none"
     """One of PRIORITIES: first come first served; the most urgent first; or levels by turns, as their weights say."""
     priority_weights: tuple[float, ...] = ()
@@ -127,6 +140,7 @@ class EngineConfig:
                 faults.append(f"{name}: must be at least {least}, or None for no limit (got {value})")
             elif value is not None and value > MOST:
                 faults.append(f"{name}: must be at most {MOST}, or None for no limit (got {value})")
+        faults += self._retry_faults()
         faults += self._memory_faults()
         faults += self._priority_faults()
         if self.prefix_cache is not None and self.scheduler == "static":
@@ -135,6 +149,35 @@ class EngineConfig:
             )
         if faults:
             raise InputError(*faults)
+
+    @property
+    def backoffs_s(self) -> tuple[float, ...]:
+        """Time [s] before each retry."""
+        return tuple(self.retry_backoff_s * self.retry_growth**k for k in range(self.retries))
+
+    def _retry_faults(self) -> list[str]:
+        faults = []
+        if not 0 <= self.retries <= MOST_RETRIES:
+            faults.append(f"retries: must be from 0 to {MOST_RETRIES} (got {self.retries})")
+        if not LEAST_BACKOFF_S <= self.retry_backoff_s <= LONGEST_BACKOFF_S:
+            faults.append(
+                f"retry_backoff_s: must be from {LEAST_BACKOFF_S:g} to {LONGEST_BACKOFF_S:g} s (got {self.retry_backoff_s})"
+            )
+        if not 1 <= self.retry_growth <= LONGEST_BACKOFF_S:
+            faults.append(f"retry_growth: must be from 1 to {LONGEST_BACKOFF_S:g} (got {self.retry_growth})")
+        if faults:
+            return faults
+        if self.retries == 0 and (self.retry_backoff_s, self.retry_growth) != (1.0, 2.0):
+            faults.append(
+                "retry_backoff_s, retry_growth: say how to retry (got 0 retries), give retries or drop them"
+            )
+        last = math.log(self.retry_backoff_s) + max(self.retries - 1, 0) * math.log(self.retry_growth)
+        if last > math.log(LONGEST_BACKOFF_S) + 1e-9:
+            faults.append(
+                f"retries: the backoff before the last would be longer than {LONGEST_BACKOFF_S:g} s (got {self.retries} retries that grow "
+                f"{self.retry_growth:g}-fold), give fewer or a smaller retry_growth"
+            )
+        return faults
 
     def _memory_faults(self) -> list[str]:
         faults = []

@@ -106,6 +106,8 @@ def records(result: Result, order: NDArray[np.int64]) -> dict[str, NDArray[Any]]
         columns |= {name: getattr(result.handoff, name)[back] for name in HANDOFF_COLUMNS}
     if result.prefix_hit_tokens is not None:
         columns["prefix_hit_tokens"] = result.prefix_hit_tokens[back]
+    if result.attempts is not None and result.refusals is not None:
+        columns |= {"attempts": result.attempts[back], "refusals": result.refusals[back]}
     return columns
 
 

@@ -17,6 +17,7 @@ from fleetplan.engine.levels import head_of_line, pop_line
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import head_of, push_back, queue_of
+from fleetplan.engine.retrying import begin_attempt, leave_door, left, may_retry, send_again
 from fleetplan.engine.reveal import reveal
 from fleetplan.engine.schedule import begin, may_admit
 from fleetplan.engine.slots import remove, stop_decoding
@@ -79,6 +80,8 @@ def run(st: State) -> None:
                 p.arrivals_ahead -= 1
             if p.expiring:
                 expect_expiry(st, index, key + st.extra[index].timeout_s)
+            if p.retries > 0:
+                begin_attempt(st, index, key)
             arrive(st, index, key)
         elif kind == EXPIRY:
             _expire(st, index, key)
@@ -144,6 +147,11 @@ def arrive(st: State, i: int, now_s: float) -> None:
     elif queue.tokens + st.request[i].prompt > p.max_queued_tokens:
         refused = QUEUE_TOKENS
     if refused:
+        if p.retries > 0:
+            st.again[i].refusals += 1
+            if refused in (QUEUE_FULL, QUEUE_TOKENS) and may_retry(st, i):
+                send_again(st, i, now_s, now_s)
+                return
         st.request[i].outcome = REJECTED
         st.request[i].reason = refused
         if p.dynamic:
@@ -213,12 +221,19 @@ def _kv_in_use(st: State, r: int, now_s: float) -> int:
 def _expire(st: State, i: int, key_s: float) -> None:
     """Request i has waited as long as it will; who stood behind it may now be admitted."""
     p = st.p[0]
+    deadline_s = st.expiry[0].time_s
     pop_pair(st.expiry, p.expiries)
     p.expiries -= 1
+    if p.retries > 0 and deadline_s != st.again[i].deadline_s:  # of an attempt that is over
+        return
     if st.request[i].outcome != UNFINISHED or not math.isnan(st.request[i].first_token_s):
         return
     r = st.request[i].served_by
     q = queue_of(st, r)
+    if r == AT_THE_DOOR and may_retry(st, i):
+        leave_door(st, i)
+        send_again(st, i, key_s - 2 * NANOSECOND, key_s - 2 * NANOSECOND)
+        return
     if r == AT_THE_DOOR:
         st.request[i].outcome = TIMED_OUT
         st.request[i].finish_s = key_s - 2 * NANOSECOND
@@ -227,6 +242,8 @@ def _expire(st: State, i: int, key_s: float) -> None:
         return
     was_head = head_of(st, q) == i
     give_up(st, i, key_s - 2 * NANOSECOND)
+    if p.retries > 0 and st.again[i].leaving != 0:  # it leaves, and may be sent again, at the next boundary
+        cut(st, r, key_s)
     if (was_head or p.levels > 1) and head_of(st, q) >= 0:
         if p.central:
             _call_others(st, -1, key_s)
@@ -265,7 +282,7 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
     if kind == DRAINS:
         return
     stop(st, r, now_s)
-    lost = _empty(st, r)
+    lost = _empty(st, r, now_s)
     while lost >= 0:
         after = st.request[lost].behind
         st.request[lost].generated = 0
@@ -276,7 +293,10 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
             st.swapped[lost] = 0
         st.extra[lost].restarts += 1
         if p.expiring:
-            expect_expiry(st, lost, max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s))
+            late_s = max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s)
+            expect_expiry(st, lost, late_s)
+            if p.retries > 0:
+                st.again[lost].deadline_s = late_s
         arrive(st, lost, now_s)
         lost = after
 
@@ -306,7 +326,7 @@ def stop(st: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def _empty(st: State, r: int) -> int:
+def _empty(st: State, r: int, now_s: float) -> int:
     """Everything leaves a replica; returns the first of a list of those that were not over: running ones, then waiting ones."""
     rec, p = st.replica[r], st.p[0]
     first, last = -1, -1
@@ -319,6 +339,8 @@ def _empty(st: State, r: int) -> int:
         if st.request[i].outcome == UNFINISHED:
             rec.outstanding -= 1
             first, last = _link(st, first, last, i)
+        else:
+            left(st, i, now_s)
     q = queue_of(st, r)
     for line in range(q, q if p.central else q + p.levels):
         while head_of_line(st, line) >= 0:

@@ -107,6 +107,7 @@ def check_pools(prefill: Pool, decode: Pool, bypass_tokens: int, first_token: st
             ("a prefix cache", pool.config.prefix_cache is not None),
             ("preemption swap", pool.config.preemption == "swap"),
             ("LoRA adapters", pool.config.max_adapters is not None),
+            ("retries", pool.config.retries > 0),
         ):
             if given:
                 faults.append(f"{name}: {what} in pools is not simulated yet, take one pool, or leave it out")

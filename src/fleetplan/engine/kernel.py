@@ -166,7 +166,7 @@ def _emit_new(st: State, r: int, now_s: float) -> None:
         st.slot[r, k].computed += st.slot[r, k].chunk
         computed = st.slot[r, k].computed
         if st.request[i].outcome == TIMED_OUT:
-            leave(st, r, k, computed)
+            leave(st, r, k, computed, now_s)
         elif computed < known(st, i):
             rec.partial = k
         else:

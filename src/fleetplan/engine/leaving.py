@@ -9,6 +9,7 @@ from fleetplan.engine.blocks import held_at_end, held_computing
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import queue_of
+from fleetplan.engine.retrying import left, may_retry, send_again, unlink
 from fleetplan.engine.slots import free_blocks, remove
 from fleetplan.engine.state import CONTINUOUS, STATIC, State
 from fleetplan.engine.swap import swap_away
@@ -24,20 +25,21 @@ def hold_slot(st: State, r: int, k: int, context: int) -> None:
 
 
 @compiled
-def leave(st: State, r: int, k: int, computed: int) -> None:
+def leave(st: State, r: int, k: int, computed: int, now_s: float) -> None:
     """A request that gave up during its prefill is dropped."""
     p = st.p[0]
     if p.scheduler == STATIC:
         hold_slot(st, r, k, computed)
         return
-    whole_life = p.scheduler == CONTINUOUS
+    whole_life, i = p.scheduler == CONTINUOUS, st.slot[r, k].row
     free_blocks(
         st,
         r,
         k,
-        held_at_end(st, st.slot[r, k].row) if whole_life else held_computing(st, st.slot[r, k].row, computed),
+        held_at_end(st, i) if whole_life else held_computing(st, i, computed),
     )
     remove(st, r, k)
+    left(st, i, now_s)
 
 
 @compiled
@@ -45,10 +47,11 @@ def end_batch(st: State, r: int) -> None:
     """Static: the longest member has ended; every slot and block is free."""
     rec, p = st.replica[r], st.p[0]
     while rec.first >= 0:
-        k = rec.first
+        k, i = rec.first, st.slot[r, rec.first].row
         if p.limited:
-            rec.free += held_at_end(st, st.slot[r, k].row)
+            rec.free += held_at_end(st, i)
         remove(st, r, k)
+        left(st, i, rec.now_s)
     rec.kv_read = rec.window_read = rec.growing = rec.window_growing = 0
 
 
@@ -63,7 +66,8 @@ def give_up(st: State, i: int, when_s: float) -> None:
     waiting = math.isnan(st.request[i].scheduled_s) or not _runs(st, r, i)
     if r >= 0:
         st.replica[r].outstanding -= 1
-    if st.p[0].dynamic:
+    again = may_retry(st, i)
+    if st.p[0].dynamic and not again:
         spawn(st, i, when_s)
     if waiting:
         q = queue_of(st, r)
@@ -71,6 +75,11 @@ def give_up(st: State, i: int, when_s: float) -> None:
         st.queue[q].tokens -= st.request[i].prompt
         if st.p[0].swap_blocks > 0 and st.swapped[i] > 0:
             swap_away(st, r, i)
+        if again:
+            unlink(st, q + st.level[i] if st.p[0].levels > 1 else q, i)
+            send_again(st, i, when_s, when_s)
+    elif again:
+        st.again[i].leaving = 1
 
 
 @compiled

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetplan.engine.config import GRID_PER_S, NANOSECOND, EngineConfig, widest
+from fleetplan.engine.config import NANOSECOND, EngineConfig, widest
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
 from fleetplan.engine.plain_cache import Cache, common_keys, turns_before
 from fleetplan.engine.plain_cost import scalar_cost, window_pairs
+from fleetplan.engine.plain_retries import Clients, on_grid
 from fleetplan.engine.plain_schedulers import Schedulers
 from fleetplan.engine.plain_sequence import Replica, Sequence
 from fleetplan.engine.priority import Lines, levels_of
@@ -24,7 +25,7 @@ COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = range(5)
 """What comes first at equal times."""
 
 
-class Plain(Schedulers):
+class Plain(Schedulers, Clients):
     """A fleet of like replicas behind a router, stepped one iteration at a time."""
 
     def __init__(
@@ -96,6 +97,7 @@ class Plain(Schedulers):
                 s.common, s.history = keys, history
                 s.previous = self.sequences[before] if before >= 0 else None
         self.affinity = np.where(requests.session_id >= 0, requests.session_id, requests.prefix_id).tolist()
+        self.seed, self.places = seed, replicas
         self.random = np.random.default_rng(seed).integers(0, replicas, (len(requests), 2)).tolist()
         self.events: list[tuple[float, int, int]] = []
         self.gaps: list[tuple[int, float]] = []
@@ -163,8 +165,10 @@ class Plain(Schedulers):
                 self.outage(*self.outages[index])
             elif kind == ARRIVAL:
                 s = self.sequences[index]
-                if s.timeout_s < math.inf:
-                    heapq.heappush(self.events, (key + s.timeout_s + 2 * NANOSECOND, EXPIRY, index))
+                s.attempts += 1
+                if s.attempts == 1:
+                    s.first_arrival_s = key
+                self.expect_expiry(s, key + s.timeout_s)
                 self.arrive(s, key)
             elif kind == EXPIRY:
                 self.expire(self.sequences[index], key)
@@ -181,6 +185,12 @@ class Plain(Schedulers):
         return next(
             r for r in self.replicas if r is replica or r.begin_at_s + NANOSECOND <= key_s + NANOSECOND
         )
+
+    def expect_expiry(self, s: Sequence, when_s: float) -> None:
+        """This attempt gives up then, unless it has a token."""
+        s.deadline_s = when_s + 2 * NANOSECOND
+        if when_s < math.inf:
+            heapq.heappush(self.events, (s.deadline_s, EXPIRY, s.row))
 
     # arrivals and routing
 
@@ -208,6 +218,10 @@ class Plain(Schedulers):
             self.wake_all(replica, now_s)
 
     def refuse(self, s: Sequence, reason: int, now_s: float) -> None:
+        s.refusals += 1
+        if reason in (Reason.QUEUE_FULL, Reason.QUEUE_TOKENS) and self.may_retry(s):
+            self.send_again(s, now_s, now_s)
+            return
         s.outcome, s.reason = REJECTED, reason
         self.over(s, now_s)
 
@@ -234,12 +248,16 @@ class Plain(Schedulers):
 
     def expire(self, s: Sequence, key_s: float) -> None:
         """A request without a token has waited as long as it will: it leaves the queue now, the batch at the end of the step."""
-        if s.outcome != UNFINISHED or s.generated > 0:
+        if s.outcome != UNFINISHED or s.generated > 0 or key_s != s.deadline_s:
             return
         s.outcome, s.finish_s = TIMED_OUT, key_s - 2 * NANOSECOND
-        self.over(s, s.finish_s)
+        again = self.may_retry(s)
+        if not again:
+            self.over(s, s.finish_s)
         if s in self.door:
             self.door.remove(s)
+            if again:
+                self.send_again(s, s.finish_s, s.finish_s)
             return
         owner = self.replicas[max(s.replica, 0)]
         owner.outstanding -= 1
@@ -248,6 +266,10 @@ class Plain(Schedulers):
             owner.swapped -= s.held(s.swapped, self.config.block_size)
             s.swapped = 0
             self.wake_all(owner, key_s)
+            if again:
+                self.send_again(s, s.finish_s, s.finish_s)
+        else:
+            s.leaving = again
 
     def outage(self, now_s: float, order: int, index: int, kind: int) -> None:
         """A replica goes down and loses what it had, stops taking new requests, or comes up."""
@@ -266,6 +288,7 @@ class Plain(Schedulers):
         if kind == DRAINS:
             return
         lost = [s for s in replica.running if s.outcome == UNFINISHED]
+        self.left([s for s in replica.running if s.outcome == TIMED_OUT], now_s)
         if not self.central:
             lost += replica.waiting
             replica.waiting.clear()
@@ -286,9 +309,7 @@ class Plain(Schedulers):
             s.whole, s.swapped = [], 0
             s.first_token_s = s.first_visible_s = math.nan
             s.restarts += 1
-            if s.timeout_s < math.inf:
-                late = max(s.arrival_s + s.timeout_s, now_s)
-                heapq.heappush(self.events, (late + 2 * NANOSECOND, EXPIRY, s.row))
+            self.expect_expiry(s, max(s.arrival_s + s.timeout_s, now_s))
             self.arrive(s, now_s)
 
     def wake_all(self, replica: Replica, now_s: float) -> None:
@@ -313,8 +334,10 @@ class Plain(Schedulers):
         replica.scheduled, replica.extra_s = [], 0.0
         static = self.config.scheduler == "static"
         if not static:
-            for s in [s for s in replica.running if s.outcome == TIMED_OUT]:
+            late = [s for s in replica.running if s.outcome == TIMED_OUT]
+            for s in late:
                 self.drop(replica, s)
+            self.left(late, now_s + 2 * NANOSECOND)
         if isinstance(replica.waiting, Lines):
             replica.waiting.now_s = now_s
         self.choose_drafts(replica, static)
@@ -372,11 +395,13 @@ class Plain(Schedulers):
             if s.outcome == TIMED_OUT:
                 if not static:
                     self.drop(replica, s)
+                    self.left([s], now_s)
             elif s.kept or s.computed == s.known:
                 self.emit(replica, s, s.kept or 1, now_s)
         if static and all(s.outcome != UNFINISHED for s in replica.running):
             for s in replica.running:
                 self.release(replica, s)
+            self.left(replica.running, now_s)
             replica.running = []
         self.wake(replica, now_s)
 
@@ -401,8 +426,3 @@ class Plain(Schedulers):
             self.over(s, now_s)
             if self.config.scheduler != "static":
                 self.drop(replica, s)
-
-
-def on_grid(when_s: float) -> float:
-    """A time [s] that follows from another, to 2^-32 s: finishes at equal times are followed by arrivals at equal times."""
-    return math.floor(when_s * GRID_PER_S + 0.5) / GRID_PER_S

@@ -11,7 +11,7 @@ from fleetplan.engine.config import NANOSECOND, blocks_for
 from fleetplan.engine.handoff import Link, Pool
 from fleetplan.engine.load import ClosedLoop
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED, Reason
-from fleetplan.engine.plain import ARRIVAL, BEGIN, COMMIT, EXPIRY, Plain
+from fleetplan.engine.plain import ARRIVAL, BEGIN, COMMIT, Plain
 from fleetplan.engine.plain_sequence import Replica, Sequence
 from fleetplan.traffic.requests import Requests
 
@@ -123,8 +123,7 @@ class PlainPools:
             _, _, row = heapq.heappop(pools[number].events)
             if kind == ARRIVAL:
                 s = self.sequences[row]
-                if s.timeout_s < math.inf:
-                    heapq.heappush(self.prefill.events, (key_s + s.timeout_s + 2 * NANOSECOND, EXPIRY, row))
+                self.prefill.expect_expiry(s, key_s + s.timeout_s)
                 self.arrive(s, key_s)
             else:
                 self.expire(self.sequences[row], key_s)

@@ -41,6 +41,15 @@ class Sequence:
     """Tokens that this step emits for a decoding sequence: one, and the drafts accepted, cut at the output's end."""
     preemptions: int = 0
     restarts: int = 0
+    attempts: int = 0
+    """Times that it was sent."""
+    refusals: int = 0
+    """Attempts that were refused."""
+    leaving: bool = False
+    """It timed out in a batch, and is sent again once it has left it."""
+    deadline_s: float = math.inf
+    """Key of the event at which this attempt gives up."""
+    first_arrival_s: float = math.nan
     successor: Sequence | None = None
     replica: int = -1
     first_scheduled_s: float = math.nan

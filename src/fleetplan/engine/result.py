@@ -75,8 +75,10 @@ class Result:
 
     requests: Requests
     arrival_s: Floats
-    """When each request really arrived [s]: `requests.arrival_s`, but for later turns and closed loops."""
+    """When each request first arrived [s]: `requests.arrival_s`, but for later turns and closed loops. Every latency counts from here,
+    whatever attempt was answered."""
     first_scheduled_s: Floats
+    """Of the last attempt."""
     first_token_s: Floats
     finish_s: Floats
     """Last token; of a timed-out request, when it gave up [s]."""
@@ -103,6 +105,10 @@ class Result:
     """Replica and time of each stage where prefill and decode are pools of their own; None elsewhere."""
     prefix_hit_tokens: NDArray[np.int32] | None = None
     """Prompt tokens that each request found cached when it was first admitted; None without a prefix cache."""
+    attempts: NDArray[np.int32] | None = None
+    """How often each request was sent: 0 where it never arrived; None without retries. One that waits to be sent again is unfinished."""
+    refusals: NDArray[np.int32] | None = None
+    """How many of its attempts were refused on arrival; None without retries."""
 
     @property
     def ttft_s(self) -> Floats:

@@ -122,6 +122,11 @@ def check_requests(
             f"requests: have LoRA adapters (got adapter_id {requests.adapter_id.max()}), max_adapters must say how many are "
             "resident at once"
         )
+    if config.retries and config.prefix_cache is not None and np.isfinite(requests.timeout_s).any():
+        faults.append(
+            "retries: of requests that time out are not simulated with a prefix cache, which may have part of them at several replicas "
+            f"(got {config.retries}), drop one of retries, timeout_s and prefix_cache"
+        )
     if router == "central_queue" and (config.prefix_cache is not None or config.preemption == "swap"):
         kept = "a prefix is cached" if config.prefix_cache is not None else "a sequence was swapped out"
         faults.append(
@@ -196,7 +201,11 @@ def _compiled(
             f"steptime: a step of {state.p['fault_tokens'][0]} tokens is longer than the step-time table "
             f"(got {steptime.max_tokens} entries), give more entries or a slope"
         )
-    rows = state.request
+    rows, again = state.request, state.again
+    if config.retries:
+        rows["outcome"][again["leaving"] != 0] = UNFINISHED
+        sent = again["attempts"] > 0
+        state.extra["actual_s"][sent] = again["first_s"][sent]
     changed = len(state.extra) == len(requests) and bool(state.p["dynamic"][0])
     result = Result(
         requests=requests,
@@ -214,6 +223,8 @@ def _compiled(
         visible_s=state.hidden["visible_s"].copy() if state.p["hides"][0] else None,
         restarts=state.extra["restarts"].copy() if outages else None,
         prefix_hit_tokens=state.content["hit"].copy() if config.prefix_cache is not None else None,
+        attempts=again["attempts"].copy() if config.retries else None,
+        refusals=again["refusals"].copy() if config.retries else None,
     )
     if resolution_s is None:
         return result
@@ -257,6 +268,11 @@ def _plain(
     engine = Plain(requests, steptime, config, replicas, router, seed, until_s, closed_loop, outages)
     engine.run()
     rows = engine.sequences
+    for s in rows:
+        if s.attempts:
+            s.arrival_s = s.first_arrival_s
+        if s.leaving:
+            s.outcome, s.finish_s = UNFINISHED, math.nan
     gaps = np.array([gap for _, gap in engine.gaps], dtype=np.float64)
     owner = np.array([index for index, _ in engine.gaps], dtype=np.int64)
     floats: dict[str, Any] = {
@@ -278,6 +294,8 @@ def _plain(
         prefix_hit_tokens=None
         if config.prefix_cache is None
         else np.array([s.hit_tokens for s in rows], dtype=np.int32),
+        attempts=np.array([s.attempts for s in rows], dtype=np.int32) if config.retries else None,
+        refusals=np.array([s.refusals for s in rows], dtype=np.int32) if config.retries else None,
     )
     if resolution_s is None:
         return result

@@ -48,7 +48,7 @@ def begin(st: State, r: int) -> None:
     rec, p = st.replica[r], st.p[0]
     rec.new = -1
     if rec.partial >= 0 and st.request[st.slot[r, rec.partial].row].outcome == TIMED_OUT:
-        leave(st, r, rec.partial, st.slot[r, rec.partial].computed)
+        leave(st, r, rec.partial, st.slot[r, rec.partial].computed, rec.now_s + 2 * NANOSECOND)
         rec.partial = -1
     if p.levels > 1:
         st.queue[queue_of(st, r)].now_s = rec.now_s

@@ -39,7 +39,7 @@ PARAMETERS = np.dtype(
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
         ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"), ("hides", "i8"),
-        ("levels", "i8"), ("weighted", "i8"), ("max_wait_s", "f8"),
+        ("levels", "i8"), ("weighted", "i8"), ("max_wait_s", "f8"), ("retries", "i8"),
     ]
 )  # fmt: skip
 DRAFT = np.dtype(
@@ -50,7 +50,7 @@ DRAFT = np.dtype(
         ("overhead_slope_s", "f8"), ("compute_slope_s", "f8"), ("memory_slope_s", "f8"),
     ]
 )  # fmt: skip
-"""Speculation: when it is off, its draws, draft steps times their cost, and the coefficients of a draft step."""
+"""Speculation: when it is off, the seed of its draws (and of those for retries), draft steps times their cost, and the coefficients of a draft step."""
 WORK = np.dtype(
     [
         ("tokens", "i8"), ("sequences", "i8"), ("decoding", "i8"), ("kv_read", "i8"), ("pairs", "i8"),
@@ -108,6 +108,11 @@ SLOT = np.dtype(
 `kept` is what it emits; `visible` is the counter at which its first visible token is out, −1 where none is to come."""
 HIDDEN = np.dtype([("tokens", "i8"), ("visible_s", "f8")])
 """Tokens that a request hides, and when the first visible one is out."""
+AGAIN = np.dtype(
+    [("deadline_s", "f8"), ("first_s", "f8"), ("attempts", "i4"), ("refusals", "i4"), ("leaving", "i8")]
+)
+"""A request of a run with retries: when this attempt gives up, when the first one arrived, how often it was sent and refused, and
+whether it timed out in a batch that it has yet to leave."""
 CONTENT = np.dtype(
     [
         ("leaf", "i4"), ("depth", "i4"), ("previous", "i4"), ("history", "i4"),
@@ -174,6 +179,9 @@ class State(NamedTuple):
     """By request; −1: none."""
     resident: NDArray[Any]
     """By replica and place."""
+    again: NDArray[Any]
+    backoff: NDArray[np.float64]
+    """Time [s] before each retry."""
     swapped: NDArray[np.int32]
     """By request: tokens whose KV waits on the host."""
 
@@ -215,7 +223,7 @@ def make_state(
         raise InputError("requests: a length must be below 2^31 tokens")
     expiring = bool(np.isfinite(requests.timeout_s).any())
     turns = bool((~np.isnan(requests.gap_s)).any())
-    dynamic = turns or closed is not None
+    dynamic = turns or closed is not None or config.retries > 0
     hides = bool((requests.hidden_tokens > 0).any())
     p = np.zeros(1, PARAMETERS)
     values: dict[str, Any] = {
@@ -227,7 +235,7 @@ def make_state(
         "max_queued_requests": _or_unlimited(config.max_queued_requests),
         "max_queued_tokens": _or_unlimited(config.max_queued_tokens),
         "router": router, "central": central, "replicas": replicas, "up": replicas, "classes": len(requests.classes),
-        "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "hides": hides, "until_s": until_s,
+        "expiring": expiring, "dynamic": dynamic, "closed": closed is not None, "hides": hides, "until_s": until_s, "retries": config.retries,
         "window": steptime.window_tokens, "resolution_s": resolution_s, "most_answers": widest(config),
         "adapters": config.max_adapters or 0, "adapter_s": config.adapter_load_s,
         "swap_blocks": config.swap_blocks if config.preemption == "swap" else 0, "swap_block_s": config.swap_block_s,
@@ -268,7 +276,7 @@ def make_state(
         residues=np.zeros((replicas, config.block_size if limited else 1), np.int64),
         by_class=np.zeros((replicas, len(requests.classes)), np.int64),
         ahead=np.zeros(n if dynamic else 1, EVENT),
-        expiry=np.zeros(n * (1 + len(outages if outages is not None else ())) if expiring else 1, EVENT),
+        expiry=np.zeros(n * (1 + config.retries + len(outages if outages is not None else ())) if expiring else 1, EVENT),
         outage=np.zeros(0, OUTAGE) if outages is None else outages,
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
         draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
@@ -276,6 +284,7 @@ def make_state(
         level=levels.of_request, hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
         visible_heap=np.zeros(heaps if hides else (replicas, 1), np.int64),
         adapter=requests.adapter_id if config.max_adapters else np.zeros(1, np.int64), resident=resident,
+        again=np.zeros(n if config.retries else 1, AGAIN), backoff=np.array(config.backoffs_s),
         swapped=np.zeros(n if config.preemption == "swap" else 1, np.int32),
         **_cache(requests, config, replicas, p),
     )  # fmt: skip
@@ -295,11 +304,11 @@ def _speculation(
 ) -> tuple[StepTime, NDArray[Any], NDArray[np.float64]]:
     """Whose step a draft step is like, its record, and survival by position: empty without speculation."""
     draft = np.zeros(1, DRAFT)
+    draft["seed"] = np.uint64(seed & MASK).astype(np.int64)
     if given is None:
         return target, draft, np.zeros(0)
     step = target if given.draft_step is None else given.draft_step
     draft["off_above"] = _or_unlimited(given.off_above)
-    draft["seed"] = np.uint64(seed & MASK).astype(np.int64)
     draft["factor"] = given.draft_steps * (1.0 if given.draft_cost is None else given.draft_cost)
     draft["window"] = step.window_tokens
     for name in _COEFFICIENTS:

@@ -169,6 +169,9 @@ def _figures(
         found = int(result.prefix_hit_tokens[admitted].sum())
         figures["prefix_hit_tokens"] = found
         figures["prefix_hit_share"] = found / looked_for if looked_for else None
+    if result.attempts is not None and result.refusals is not None:
+        figures["retries"] = int(np.maximum(result.attempts[rows] - 1, 0).sum())
+        figures["fast_rejects"] = int(result.refusals[rows].sum())
     reasons: dict[str, str] = {}
     for name, values in metrics.items():
         served = values[rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,10 +208,14 @@ def busiest_s(arrival_s: NDArray[np.float64], length_s: float, from_s: float, to
 
 def only(result: Result, rows: NDArray[np.bool_]) -> Result:
     """The result of these requests alone; gaps between tokens, which are not kept by request, stay those of all."""
+    counted: dict[str, Any] = {
+        name: None if getattr(result, name) is None else getattr(result, name)[rows]
+        for name in ("restarts", "attempts", "refusals")
+    }
     return replace(
         result,
         requests=result.requests.take(rows),
-        restarts=None if result.restarts is None else result.restarts[rows],
+        **counted,
         **{
             name: getattr(result, name)[rows]
             for name in (

@@ -69,7 +69,7 @@ class SemanticCache(Model):
 
 
 class Retries(Model):
-    """Failed requests are sent again."""
+    """Some requests are sent again, whatever became of them: extra arrivals, not what a full queue or lost patience causes."""
 
     chance: OpenShare
     """Chance that a request is sent again."""
@@ -129,7 +129,7 @@ class TrafficClass(Model):
     semantic_cache: SemanticCache | None = None
     """A cache in front."""
     retries: Retries | None = None
-    """Repetition of failed requests."""
+    """Repetitions by chance, as extra arrivals."""
     slo: Slo | None = None
     """Its promises; a class without is carried and not judged."""
 
