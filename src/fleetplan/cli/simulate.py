@@ -64,7 +64,7 @@ from fleetplan.cli.seconds import Seconds
     show_default=True,
     help="times that a request is sent again which found the queue full or timed out",
 )
-@click.option("--retry-backoff-s", type=_Seconds(), help="pause before the first retry (default: 1)")
+@click.option("--retry-backoff-s", type=Seconds(), help="pause before the first retry (default: 1)")
 @click.option("--retry-growth", type=float, help="each further pause is this many times longer (default: 2)")
 @click.option("--concurrency", type=int, help="closed loop: this many users, each waiting for its answer")
 @click.option(
