@@ -25,7 +25,7 @@ class Clients:
 
     def may_retry(self, s: Sequence) -> bool:
         """Whether it is sent again if this attempt fails."""
-        return s.attempts <= self.config.retries
+        return 0 < s.attempts <= self.config.retries
 
     def send_again(self, s: Sequence, ended_s: float, free_s: float) -> None:
         """The attempt ended then: the next one arrives after its backoff, and not before it has left its batch."""
