@@ -100,7 +100,7 @@ def test_speculation(tmp_path, given, basis, drafts):
         ("{draft: eagle3, tokens: 3, acceptance_from: no-such-row}", "row of measured acceptance"),
         ("{draft: mtp, tokens: 9, acceptance_from: mtp-glm-5.2-coding-thinking}", "not extrapolated"),
         ("{draft: draft_model, tokens: 3, acceptance: [0.7]}", "give draft_cost"),
-        ("{draft: eagel, tokens: 3, acceptance: [0.7]}", "methods are"),
+        ("{draft: eagel, tokens: 3, acceptance: [0.7]}", "near names: eagle3"),
     ],
 )
 def test_speculation_refuses(tmp_path, given, says):

@@ -135,8 +135,6 @@ def test_memory_of_other_ways_to_draft(choice: str, taken: float) -> None:
     [
         ("{draft: draft_model, tokens: 3, acceptance: [0.5]}", ROOFLINE, "needs its cost"),
         ("{draft: draft_model, tokens: 3, acceptance: [0.5], draft_cost: 0.1}", ROOFLINE, "needs its memory"),
-        ("{draft: eagel3, tokens: 3, acceptance: [0.5]}", ROOFLINE, "methods are"),
-        ("{draft: eagle3, tokens: 3, acceptance_from: nobody}", ROOFLINE, "row of measured acceptance"),
         (
             LLAMA,
             "{affine: {fixed: 5 ms, prefill: 20 us/token, decode: 500 us/sequence}}",
