@@ -6,21 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_engine_twin import COSTS as STEPS
 
 from fleetplan.engine import EngineConfig, Outage, PrefixCache, Result, simulate
 from fleetplan.engine.speculate import Speculation
-from fleetplan.physics.steptime import StepTime, linear
+from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
 SCHEDULERS = ("continuous", "chunked", "prefill_first")
-COSTS = {
-    "memory": linear(1e-3, 2e-5, 6e-3, 0.0, 5e-8, 2e-5),
-    "turning": linear(1e-3, 1e-5, 6e-3, 3e-6, 1e-6, 2e-5),
-    "window": StepTime(
-        np.linspace(0, 1e-3, 9), np.linspace(0, 2e-3, 9) ** 1.5, np.full(9, 2e-3), 1e-5, 1e-6, 1e-7, 3e-7, 4e-7, 2e-6, 1e-6,
-        12, 1e-5, 2e-5, 0.0,
-    ),
-}  # fmt: skip
+COSTS = {name: STEPS[name] for name in ("memory", "turning", "vectors")}
 
 
 @st.composite

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_engine_twin import COSTS
 
 from fleetplan.engine import (
     ROUTERS,
@@ -19,18 +20,8 @@ from fleetplan.engine import (
     simulate,
     simulate_pools,
 )
-from fleetplan.physics.steptime import StepTime, affine, linear
 from fleetplan.traffic.requests import Requests
 
-COSTS = {
-    "affine": affine(0.005, 2e-5, 5e-4),
-    "memory": linear(1e-3, 2e-5, 6e-3, 0.0, 5e-8, 2e-5),
-    "turning": linear(1e-3, 1e-5, 6e-3, 3e-6, 1e-6, 2e-5),
-    "window": StepTime(
-        np.linspace(0, 1e-3, 9), np.linspace(0, 2e-3, 9) ** 1.5, np.full(9, 2e-3), 1e-5, 1e-6, 1e-7, 3e-7, 4e-7, 2e-6, 1e-6,
-        12, 1e-5, 2e-5, 0.0,
-    ),
-}  # fmt: skip
 DRAFTS = Speculation.of([0.7, 0.5, 0.5], draft_cost=0.1, off_above=4)
 LINKS = (Link(), Link(latency_s=0.003), Link(1e8, 1e5, 0.001), Link(1e6, 2e3), Link(2e7, 1e5, 0.05))
 
