@@ -4,6 +4,8 @@
 
 n tokens are computed by B sequences, D of which decode; R = Σ(c_i + n_i) KV tokens are read and
 X = Σ(n_i·c_i + n_i(n_i + 1)/2) query-key pairs computed; R_w and X_w are the same with each context cut at the window.
+
+A pipeline's dt is its latency, all stages and the sends between them; its longest stage has a form of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+# Rounding of sums in another order, relative and absolute [s].
+_SLACK, _SLACK_S = 1e-9, 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,28 @@ class StepTime:
     overhead_slope_s: float = float("nan")
     compute_slope_s: float = float("nan")
     memory_slope_s: float = float("nan")
+    stages: int = 1
+    """Stages of a pipeline, each of which may work on another step at the same time."""
+    stage: StepTime | None = None
+    """Time of the longest stage for the same arguments: as soon as it has passed, the next step may start. None: one stage."""
+
+    def __post_init__(self) -> None:
+        if self.stages == 1 and self.stage is None:
+            return
+        if self.stages < 1 or self.stages != int(self.stages):
+            raise ValueError(f"stages: a whole number from 1 up is needed (got {self.stages})")
+        if self.stages == 1:
+            raise ValueError("stage: one stage is the step itself; give stages: 2 or more, or no stage")
+        if self.stage is None:
+            raise ValueError(f"stage: {self.stages} stages need the longest one's step time")
+        fault = _no_part(self.stage, self)
+        if fault:
+            raise ValueError(f"stage: {fault}")
+
+    @property
+    def beat(self) -> StepTime:
+        """Time after which the next step may start: the longest stage's, or without a pipeline the step's own."""
+        return self.stage or self
 
     @property
     def max_tokens(self) -> int:
@@ -200,3 +226,55 @@ def _levels_and_slope(row_of: NDArray[np.intp], levels: int, kv: Floats, dt: Flo
             f"the rows give a KV slope of {slope:.3g} s a token and a smallest level of {value.min():.3g} s"
         )
     return value, slope
+
+
+def _no_part(stage: StepTime, step: StepTime) -> str | None:
+    """Why a stage's time cannot be part of a step's: every coefficient of both roofs must be, so that no step is shorter than its stage.
+
+    A roof here is what no roof hides and the roof: O + C and O + M. The sends make a step longer than its stages, so there is no upper limit.
+    """
+    if stage.stages > 1:
+        return "a stage has no stages of its own"
+    if stage.window_tokens != step.window_tokens:
+        return f"its window is {stage.window_tokens} tokens, the step's {step.window_tokens}"
+    last = max(len(v) - 1 for each in (stage, step) for v in (each.overhead_s, each.compute_s, each.memory_s))
+    try:
+        n = np.arange(1, last + 1)
+        mine, whole = _roofs(stage, n), _roofs(step, n)
+    except ValueError as error:
+        return str(error)
+    pairs: dict[str, tuple[ArrayLike, ArrayLike]] = {
+        "O + C": (mine[0], whole[0]),
+        "O + M": (mine[1], whole[1]),
+        "slope of O + C": (
+            stage.overhead_slope_s + stage.compute_slope_s,
+            step.overhead_slope_s + step.compute_slope_s,
+        ),
+        "slope of O + M": (
+            stage.overhead_slope_s + stage.memory_slope_s,
+            step.overhead_slope_s + step.memory_slope_s,
+        ),
+        "σ": (stage.sequence_s, step.sequence_s),
+        "σ + δ": (stage.sequence_s + stage.decode_s, step.sequence_s + step.decode_s),
+        "c": (stage.pair_s, step.pair_s),
+        "c_w": (stage.window_pair_s, step.window_pair_s),
+        "m": (stage.kv_token_s, step.kv_token_s),
+        "m_w": (stage.window_kv_token_s, step.window_kv_token_s),
+        "m_s": (stage.state_s, step.state_s),
+    }
+    for name, both in pairs.items():
+        part, of = (np.atleast_1d(np.asarray(side, dtype=np.float64)) for side in both)
+        above = np.flatnonzero(part > of * (1 + _SLACK) + _SLACK_S)
+        if above.size:
+            k = int(above[0])
+            at = f" at {k + 1} tokens" if part.size > 1 else ""
+            return f"its {name}{at} is {part[k]:.6g} s, the whole step's {of[k]:.6g} s: a stage is part of a step"
+    return None
+
+
+def _roofs(step: StepTime, n: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    hidden = step.at(step.overhead_s, step.overhead_slope_s, n)
+    return (
+        hidden + step.at(step.compute_s, step.compute_slope_s, n),
+        hidden + step.at(step.memory_s, step.memory_slope_s, n),
+    )

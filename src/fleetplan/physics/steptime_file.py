@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,12 @@ _SCALARS = {
 }
 _VECTORS_REQUIRED = ("O", "C", "M", "c", "m", "sigma", "delta")
 _TABLE = ("tokens", "step_s")
+_PIPELINE = ("stages", "stage")
 _LARGEST = 1e12
 
 
 def from_json(path: str | os.PathLike[str]) -> StepTime:
-    """The step-time model of a JSON file: `model` is affine, linear, vectors or table.
+    """The step-time model of a JSON file: `model` is affine, linear, vectors or table; of a pipeline with `stages` and a `stage`.
 
     Raises `InputError` with one line a fault: a key that is missing, unknown or given twice, a value that is no finite number, vectors
     of unequal length. In `vectors`, entry 0 is the step of one token.
@@ -70,6 +72,8 @@ def from_document(document: Any, where: str = "step time") -> StepTime:
     kind = document.get("model")
     if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{where}: model: {unknown_name('cost model', str(kind), kinds)}")
+    if "stages" in document or "stage" in document:
+        return _pipeline(document, where)
     required, optional, build = kinds[kind]
     faults = [
         f"{where}: {key} is missing; a model {kind!r} needs {', '.join(required)}"
@@ -77,7 +81,7 @@ def from_document(document: Any, where: str = "step time") -> StepTime:
         if key not in document
     ]
     faults += [
-        f"{where}: {unknown_name('key', key, (*required, *optional))}"
+        f"{where}: {unknown_name('key', key, (*required, *optional, *_PIPELINE))}"
         for key in document
         if key not in required and key not in optional and key not in ("model", "comment")
     ]
@@ -115,6 +119,8 @@ def to_document(step: StepTime) -> dict[str, Any]:
             document[key] = value
     if step.window_tokens:
         document["window_tokens"] = step.window_tokens
+    if step.stage is not None:
+        document |= {"stages": step.stages, "stage": to_document(step.stage)}
     return document
 
 
@@ -126,6 +132,19 @@ def to_json(step: StepTime, path: str | os.PathLike[str]) -> None:
     os.replace(temporary, target)
 
 
+def _pipeline(document: dict[str, Any], where: str) -> StepTime:
+    """A step of any model with `stages` and the `stage` that is longest, a model of any kind itself."""
+    stages = document.get("stages")
+    if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
+        raise InputError(f"{where}: stages: a whole number from 1 up is needed (got {_shown(stages)})")
+    step = from_document({key: value for key, value in document.items() if key not in _PIPELINE}, where)
+    stage = from_document(document["stage"], f"{where}: stage") if "stage" in document else None
+    try:
+        return replace(step, stages=stages, stage=stage)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
 def _vectors(document: dict[str, Any], where: str) -> StepTime:
     vectors = {key: _list(document, key, where) for key in ("O", "C", "M")}
     lengths = {key: len(vector) for key, vector in vectors.items()}
@@ -133,7 +152,7 @@ def _vectors(document: dict[str, Any], where: str) -> StepTime:
         raise InputError(
             f"{where}: O, C and M are of one length (got {lengths}), one entry a number of tokens"
         )
-    scalars = _numbers(
+    scalars: dict[str, Any] = _numbers(
         document, tuple(key for key in _SCALARS if key in document), where, may_be_negative=("delta",)
     )
     window = document.get("window_tokens", 0)

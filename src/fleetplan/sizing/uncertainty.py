@@ -215,9 +215,10 @@ def accepting(drafts: Speculation, factor: float) -> Speculation:
 
 
 def scaled(step: StepTime, factor: float) -> StepTime:
-    """The step time with every term multiplied by a factor."""
+    """The step time with every term multiplied by a factor, a pipeline's stage with it."""
     return replace(
         step,
+        stage=None if step.stage is None else scaled(step.stage, factor),
         **{
             name: getattr(step, name) * factor
             for name in (
