@@ -65,9 +65,13 @@ def test_the_default_leaves_candidates_and_their_ids_as_they_were() -> None:
     assert none.candidate_id != plain.candidate_id
 
 
-def test_a_priority_without_a_weight_cannot_run() -> None:
-    (built,) = planned("{policy: chunked, priority: weighted, priority_weights: [8, 4]}").machines.values()
-    assert built.reason == "priority_weights has 2 entries, and a class has priority 2"
+def test_a_priority_without_a_weight_is_told_at_its_line() -> None:
+    with pytest.raises(InputError) as caught:
+        planned("{policy: chunked, priority: weighted, priority_weights: [8, 4]}")
+    assert caught.value.lines == (
+        "ranked.yaml:20:71: candidates.scheduler[0].priority_weights: has too few weights (got 2), and a class has priority 2; "
+        "give 3, for the priorities 0 to 2",
+    )
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,9 @@ def test_what_is_not_known_is_said(choice: str, step: str, told: str) -> None:
 
 def test_acceptance_is_the_spec_s_or_a_row_of_the_table() -> None:
     built = only(
-        planned("{draft: mtp, tokens: 3, acceptance_from: mtp-glm-5.2-coding-thinking, draft_memory: 0 GB}")
+        planned(
+            "{draft: eagle3, tokens: 3, acceptance_from: mtp-glm-5.2-coding-thinking, draft_memory: 0 GB}"
+        )
     )
     assert built.config is not None
     assert built.config.speculation is not None

@@ -107,21 +107,43 @@ def draft_split(draft: Architecture, t: int) -> int:
     return t
 
 
+def adapter_matrices(a: Architecture) -> tuple[str, ...]:
+    """Matrices that engines keep room for adapters of unless told otherwise: of attention, of other mixers and of dense feed-forward layers."""
+    groups = ("attention", "mixer", "ffn", "shared_expert")
+    return tuple(dict.fromkeys(x.name for x in a.tensors() if len(x.shape) == 2 and x.group in groups))
+
+
 def adapter_bytes(a: Architecture, adapters: Adapters, t: int) -> float:
-    """r·(in + out) numbers a targeted matrix; the side next to the split dimension is split, the other held whole."""
+    """Bytes of all resident adapters on one GPU: r·(in + out) numbers a targeted matrix W (in × out), as A (in × r) and B (r × out).
+
+    The side next to the dimension that W is split in over t GPUs is split as W is, the other held whole: B of a matrix that is split by
+    its outputs (q, k, v, up), A of one that is split by its inputs (o, down); of a matrix that every GPU holds both are whole. The
+    parameters are those of Hu et al. 2021 (arXiv:2106.09685, section 4.1); the split is that of vLLM unless `fully_sharded_loras`.
+    """
     if adapters.rank < 1 or adapters.resident < 0:
         raise InputError(
             f"adapters: got rank {adapters.rank}, resident {adapters.resident}; positive ones are needed"
         )
-    matrices = [x for x in a.tensors() if len(x.shape) == 2]
-    known = {x.name for x in matrices}
+    known = {x.name for x in a.tensors() if len(x.shape) == 2}
     unknown = [name for name in adapters.targets if name not in known]
     if unknown:
         raise InputError(*(f"adapters.targets: {unknown_name('matrix', name, known)}" for name in unknown))
+
+    def numbers(x: Tensor, part: float) -> float:
+        rows = x.name in _SPLIT_BY_INPUTS
+        whole, split = (x.shape[1], x.shape[0]) if rows else (x.shape[0], x.shape[1])
+        return x.count * (whole + split * part)
+
     total = 0.0
-    for x in matrices:
-        if x.name in adapters.targets:
-            rows = x.name in ("o", "ffn down", "expert down", "shared expert down")
-            whole, split = (x.shape[1], x.shape[0]) if rows else (x.shape[0], x.shape[1])
-            total += x.count * adapters.rank * (whole + split / t)
-    return total * adapters.dtype_bytes * adapters.resident
+    for group in a.layers:
+        for x in group.tensors(a.d):
+            if x.name in adapters.targets and len(x.shape) == 2:
+                part = {"replicated": 1.0, "kv_heads": kv_share(group, t)}.get(x.shard, 1 / t)
+                total += group.count * numbers(x, part)
+    for x in replace(a, layers=()).tensors():
+        if x.name in adapters.targets and len(x.shape) == 2:
+            total += numbers(x, 1.0 if x.shard == "replicated" else 1 / t)
+    return total * adapters.rank * adapters.dtype_bytes * adapters.resident
+
+
+_SPLIT_BY_INPUTS = ("o", "out", "ffn down", "expert down", "shared expert down")

@@ -7,6 +7,7 @@ METRICS: tuple[tuple[str, str], ...] = (
     ("E2E", "From arrival to the last token: TTFT + (tokens − 1) · TPOT."),
     ("p99 and other percentiles", "Nearest rank over the requests of the class that arrive after the warm-up. Rejected and timed-out requests count as misses, so a percentile may be unbounded."),
     ("A promise holds", "“p99 TTFT ≤ 1 s” holds when at least 99 % of the class's requests meet 1 s."),
+    ("Requests that are sent again", "One request, however often its client sends it: it meets a promise if its last attempt was served and the time from its first attempt keeps the limit. Who is given up after the last retry is a miss."),
     ("Attainment, goodput", "The share of requests of classes with promises that meet all of theirs, and the rate of those requests."),
     ("Replicas N", "Copies of the model that serve. Spares come on top. N and N − 1 are compared without spares."),
     ("GPUs", "(N + spares) × GPUs per replica, rounded up to what can be bought."),

@@ -160,10 +160,34 @@ def how_it_runs(candidate: Row) -> tuple[Fact, ...]:
         Fact("KV cache", str(candidate.get("kv_cache") or "")),
         Fact("Scheduler", str(candidate.get("scheduler") or ""), ", ".join(caps)),
         Fact("Speculation", str(candidate.get("speculation") or "none")),
+        *_residents(candidate),
     ]
     if candidate.get("engine"):
         facts.append(Fact("Engine", str(candidate["engine"])))
     return tuple(fact for fact in facts if fact.value)
+
+
+def _residents(candidate: Row) -> tuple[Fact, ...]:
+    """The LoRA adapters that it holds, and where it swaps to."""
+    facts = []
+    if candidate.get("max_adapters") is not None:
+        room = f"{units.quantity('adapters_bytes', candidate.get('adapters_bytes'))} of each GPU"
+        load = (
+            f"{units.seconds(candidate['adapter_load_s'])} to load another"
+            if candidate.get("adapter_load_s")
+            else ""
+        )
+        facts.append(
+            Fact(
+                "LoRA adapters",
+                f"{candidate['max_adapters']} resident",
+                ", ".join(filter(None, (room, load))),
+            )
+        )
+    if candidate.get("preemption") == "swap":
+        blocks = candidate.get("swap_blocks")
+        facts.append(Fact("Preemption", "swap", f"{blocks:,} KV blocks of the host" if blocks else ""))
+    return tuple(facts)
 
 
 def _pools(candidate: Row) -> tuple[Fact, ...]:

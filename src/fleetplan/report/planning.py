@@ -47,7 +47,7 @@ def alternatives(store: Store, scenario: str) -> Section:
                 "plans",
                 counted,
                 "Plans by cost, cheapest first",
-                keep=_PLAN_COLUMNS,
+                keep=(*_PLAN_COLUMNS[:-1], *_told(counted), "reason"),
                 query=query("plans", scenario),
                 marked=_where(counted, decision["candidate_id"]),
                 labels={"label": "Candidate"},
@@ -59,6 +59,12 @@ def alternatives(store: Store, scenario: str) -> Section:
         blocks.append(_alive(alive, decision, scenario))
     blocks += _rejected(candidates, plans, scenario)
     return Section("alternatives", title, _counted(candidates, plans), blocks)
+
+
+def _told(plans: Sequence[Row]) -> tuple[str, ...]:
+    """Columns that some plan has something to say in: sequences that gave way, requests that were sent again."""
+    least = {"preemptions_per_request": 0.0, "attempts_per_request": 1.0}
+    return tuple(key for key, usual in least.items() if any((row.get(key) or usual) > usual for row in plans))
 
 
 def levers(store: Store, scenario: str) -> Section:

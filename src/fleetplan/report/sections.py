@@ -273,11 +273,12 @@ def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
         return None
     if candidate:
         rows = [candidate, *(row for row in rows if row["candidate_id"] != candidate["candidate_id"])]
-    parts = ("weights", "KV cache", "runtime and reserve")
+    adapted = any(row.get("adapters_bytes") for row in rows)
+    parts = ("weights", "KV cache", *(("LoRA adapters",) if adapted else ()), "runtime and reserve")
     stacked = []
     short = short_labels([row["label"] for row in rows])
     for row in rows:
-        sizes = (row["weights_bytes"], row["left_bytes"])
+        sizes = (row["weights_bytes"], row["left_bytes"], *((row["adapters_bytes"],) if adapted else ()))
         rest = max(0, row["usable_bytes"] - sum(sizes))
         stacked += [
             {"label": short[row["label"]], "part": part, "value": size / 2**30}

@@ -15,7 +15,7 @@ from fleetplan.physics.kv import sequence_memory
 from fleetplan.physics.precision import kv_dtype_bytes
 from fleetplan.sizing.bounds import Lone, least_work_s
 from fleetplan.sizing.candidates import Candidate, Split
-from fleetplan.sizing.machine import Machine, machine
+from fleetplan.sizing.machine import Machine, machine, unserved
 from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
 
@@ -107,7 +107,7 @@ def build(candidate: Candidate, scenario: Scenario, model: catalog.Model, mix: R
     decode = machine(candidate.decode, scenario, model, int(lengths.max()), int(lengths.mean()))
     split = candidate.split
     if split is None:
-        return decode
+        return decode if decode.reason is not None else replace(decode, reason=unserved(decode, mix))
     mean = max(int(prompts.mean()), 1)
     prefill = machine(split.prefill, scenario, model, int(prompts.max()), mean)
     sequence = sequence_memory(model.architecture, kv_dtype_bytes(candidate.kv_cache))

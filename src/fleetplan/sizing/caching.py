@@ -10,6 +10,7 @@ from fleetplan.engine import PrefixCache
 from fleetplan.engine.content import content_of
 from fleetplan.physics.memory import Memory
 from fleetplan.sizing.candidates import Candidate
+from fleetplan.sizing.residents import block_bytes
 from fleetplan.traffic.requests import Requests
 
 
@@ -18,10 +19,9 @@ def prefix_cache(candidate: Candidate, made: Memory) -> PrefixCache | None:
     given = candidate.caching
     if given is None:
         return None
-    gpus = candidate.tensor_parallel * candidate.pipeline_parallel
-    block_bytes = made.kv_bytes_per_token * candidate.block_size * gpus
+    block = block_bytes(candidate, made)
     host, disk = (
-        (0, 0.0) if size is None or link is None else (int(size // block_bytes), block_bytes / link)
+        (0, 0.0) if size is None or link is None else (int(size // block), block / link)
         for size, link in (
             (given.host_bytes, given.host_link_bytes_per_s),
             (given.disk_bytes, given.disk_link_bytes_per_s),

@@ -13,10 +13,22 @@ from fleetplan.physics.constants import engine_of
 from fleetplan.spec.caching import PrefixCaching
 from fleetplan.spec.candidates import Speculation
 from fleetplan.spec.disaggregation import Disaggregation, PoolSide
+from fleetplan.spec.preempting import Swap
 from fleetplan.spec.scenario import Scenario
 
 DEFAULT_BUDGET_TOKENS = 8192
 """max_num_batched_tokens of a pool whose scheduler needs one and is given none."""
+
+
+_LATER = (
+    "calibration",
+    "prefix_caching",
+    "preemption",
+    "max_adapters",
+    "adapter_load_s",
+    "adapter_link_bytes_per_s",
+)
+"""Fields that ids leave out where they say nothing, so that candidates keep the ids that they had before there was such a choice."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,12 @@ class Candidate:
     """Path of the calibration that the engine was named by, from the spec's folder; empty: the shipped one."""
     prefix_caching: str = field(default="", kw_only=True)
     """Canonical JSON of the prefix cache; empty: none."""
+    preemption: str = field(default="", kw_only=True)
+    """Canonical JSON of the swap to the host; empty: what is preempted is computed again."""
+    max_adapters: int | None = field(default=None, kw_only=True)
+    """LoRA adapters that are resident at once."""
+    adapter_load_s: float | None = field(default=None, kw_only=True)
+    adapter_link_bytes_per_s: float | None = field(default=None, kw_only=True)
 
     @property
     def candidate_id(self) -> str:
@@ -84,8 +102,8 @@ class Candidate:
             ):  # as before there was a choice
                 for name in ("priority", "priority_weights", "max_wait_s"):
                     each.pop(name, None)
-            for name in ("calibration", "prefix_caching"):
-                if not each.get(name):
+            for name in _LATER:
+                if each.get(name) in (None, ""):
                     each.pop(name, None)
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -161,6 +179,10 @@ class Candidate:
         if (cache := self.caching) is not None:
             tiers = [name for name in ("host", "disk") if getattr(cache, f"{name}_bytes") is not None]
             words.append(" + ".join(["prefix cache", *tiers]))
+        if self.preemption:
+            words.append(f"swap to {json.loads(self.preemption)['swap_bytes'] / 1e9:g} GB")
+        if self.max_adapters is not None:
+            words.append(f"{self.max_adapters} adapter{'s' if self.max_adapters > 1 else ''} resident")
         return ", ".join(words)
 
     @property
@@ -203,6 +225,11 @@ def speculation_text(choice: Literal["none"] | Speculation) -> str:
     return "none" if choice == "none" else choice.model_dump_json()
 
 
+def preemption_text(choice: Literal["recompute"] | Swap) -> str:
+    """A choice of the spec as `Candidate.preemption` has it."""
+    return "" if choice == "recompute" else choice.model_dump_json()
+
+
 def expand(scenario: Scenario) -> tuple[Candidate, ...]:
     """Every candidate of the scenario, in the order of its lists; equal ones once."""
     grid = scenario.candidates
@@ -226,6 +253,10 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
             priority=scheduler.priority,
             priority_weights=scheduler.priority_weights or (),
             max_wait_s=scheduler.max_wait_s,
+            preemption=preemption_text(scheduler.preemption),
+            max_adapters=scheduler.max_adapters,
+            adapter_load_s=scheduler.adapter_load_s,
+            adapter_link_bytes_per_s=scheduler.adapter_link_bytes_per_s,
             speculation=speculation_text(speculation),
             calibration=engine.file or "",
             prefix_caching="" if engine.caching is None else engine.caching.model_dump_json(),

@@ -30,8 +30,14 @@ class Drafting:
     """Arguments of `physics.memory.memory` that charge the draft."""
 
 
-def drafting(given: Speculation, candidate: Candidate, scenario: Scenario, model: catalog.Model) -> Drafting:
-    """What the engine needs of a candidate's speculation. Raises InputError where its cost, memory or acceptance is not known."""
+def drafting(
+    given: Speculation, candidate: Candidate, scenario: Scenario, model: catalog.Model, longest_tokens: int
+) -> Drafting:
+    """What the engine needs of a candidate's speculation, for sequences of up to `longest_tokens`.
+
+    Raises InputError where its cost or memory is not known, or its draft does not go with the target.
+    """
+    check_together(given, model, longest_tokens)
     draft = drafter(given, candidate, scenario, model)
     _, by_position = curve(given)
     steps = {"each": given.tokens, "one": 1, "none": 0}[draft.passes]
@@ -43,6 +49,26 @@ def drafting(given: Speculation, candidate: Candidate, scenario: Scenario, model
         off_above=given.off_above,
     )
     return Drafting(drafts, _memory(given, candidate, model))
+
+
+def check_together(given: Speculation, model: catalog.Model, longest_tokens: int) -> None:
+    """Raise InputError where a draft model has another vocabulary than the target, or reads less than the longest sequence.
+
+    A draft's tokens are verified as they are, by number: engines refuse other sizes (vLLM's draft models, by both vocabularies' sizes).
+    """
+    if _method(given.draft) is not None:
+        return
+    small, target = catalog.model(given.draft).architecture, model.architecture
+    if small.vocabulary != target.vocabulary:
+        raise InputError(
+            f"candidates.speculation: the draft {given.draft} has a vocabulary of {small.vocabulary:,} tokens and {model.name} one of "
+            f"{target.vocabulary:,}, which must be the same; take a draft of the same family"
+        )
+    if small.max_context_tokens is not None and small.max_context_tokens < longest_tokens:
+        raise InputError(
+            f"candidates.speculation: the draft {given.draft} reads at most {small.max_context_tokens:,} tokens, and the longest request "
+            f"of the traffic has {longest_tokens:,}; take a draft of a longer context, or shorter requests"
+        )
 
 
 def curve(given: Speculation) -> tuple[str, tuple[float, ...]]:
@@ -57,7 +83,7 @@ def curve(given: Speculation) -> tuple[str, tuple[float, ...]]:
 def drafter(given: Speculation, candidate: Candidate, scenario: Scenario, model: catalog.Model) -> Draft:
     """A method of the table, or a catalogue model that runs as the candidate does, one copy for each of its engines.
 
-    Raises InputError for a name that is neither, and where a cost is needed and not given.
+    Raises InputError where a cost is needed and not given.
     """
     way = _method(given.draft)
     if way is not None:
@@ -71,7 +97,7 @@ def drafter(given: Speculation, candidate: Candidate, scenario: Scenario, model:
                 "itself, like draft: llama-3.2-1b"
             )
         return head(model, way.name)
-    small = _model(given.draft)
+    small = catalog.model(given.draft)
     if given.draft_cost is not None:
         return Draft("each", cost=given.draft_cost)
     if is_given(scenario):
@@ -98,7 +124,7 @@ def _memory(given: Speculation, candidate: Candidate, model: catalog.Model) -> d
         return {"draft_extra_bytes": given.draft_memory_bytes}
     way, shape = _method(given.draft), model.architecture
     if way is None:
-        return {"draft": _model(given.draft).architecture, "draft_weights": candidate.weights}
+        return {"draft": catalog.model(given.draft).architecture, "draft_weights": candidate.weights}
     if way.weights == "model":
         raise InputError(
             f"candidates.speculation: {given.draft} needs its memory (got none), give draft_memory, or name the draft model itself, "
@@ -126,12 +152,3 @@ def _method(name: str) -> Method | None:
     known = methods()
     found = {name, name.replace("-", "_"), name.replace("_", "-")} & known.keys()
     return known[found.pop()] if found else None
-
-
-def _model(name: str) -> catalog.Model:
-    try:
-        return catalog.model(name)
-    except InputError as error:
-        raise InputError(
-            *error.lines, f"candidates.speculation.draft: methods are {', '.join(methods())}"
-        ) from None

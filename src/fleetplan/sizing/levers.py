@@ -8,19 +8,22 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from fleetplan.engine.config import MOST_ADAPTERS
 from fleetplan.errors import InputError
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
 from fleetplan.sizing import buying
 from fleetplan.sizing.apart import balanced, build
 from fleetplan.sizing.bounds import spoken_s
-from fleetplan.sizing.candidates import Candidate, speculation_text, split
+from fleetplan.sizing.candidates import Candidate, preemption_text, speculation_text, split
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.residents import different
 from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
 from fleetplan.spec.caching import PrefixCaching
 from fleetplan.spec.disaggregation import Disaggregation
+from fleetplan.spec.preempting import Swap
 from fleetplan.spec.scenario import Scenario
 
 LOOSER = (1.2, 1.5)
@@ -29,6 +32,8 @@ DEARER = 1.5
 """A GPU whose bounds alone make the fleet this many times dearer is no lever."""
 ASSUMED_LINK = Disaggregation(link="50 GB/s", link_latency="1 ms")
 """Between pools that the scenario does not describe: one network port of 400 Gbit/s."""
+ASSUMED_SWAP = Swap(swap="64 GB", link="25 GB/s")
+"""Of a host that the scenario does not describe: what PCIe 4.0 x16 gives in practice."""
 RIVALS = 1
 """Besides the chosen candidate, so many of the other sized ones are planned again under a changed promise."""
 
@@ -102,6 +107,7 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
         on = "" if candidate.caching is not None else PrefixCaching().model_dump_json()
         words = "prefix cache" if on else "no prefix cache"
         yield "prefix cache", words, replace(candidate, prefix_caching=on)
+    yield from _residents(candidate, decision)
     for choice in scenario.candidates.speculation:
         text = speculation_text(choice)
         if text != candidate.speculation:
@@ -116,6 +122,36 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
     for gpu in decision.prices.usd_per_gpu_hour:
         if gpu != candidate.gpu:
             yield "GPU", gpu, candidate.everywhere(gpu=gpu)
+
+
+def _residents(candidate: Candidate, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
+    """More and fewer adapters resident; and what gives way swapped to the host, where anything does, or computed again."""
+    scenario = decision.plan.scenario
+    assert isinstance(scenario, Scenario)
+    if candidate.max_adapters is not None and (used := different(scenario)):
+        counts = (candidate.max_adapters * 2, min(used, MOST_ADAPTERS), candidate.max_adapters // 2)
+        for count in dict.fromkeys(min(n, used, MOST_ADAPTERS) for n in counts):
+            if count >= 1 and count != candidate.max_adapters:
+                yield "adapters", _resident_words(count), candidate.everywhere(max_adapters=count)
+    if candidate.preemption:
+        yield "preemption", "computed again, not swapped", candidate.everywhere(preemption="")
+    elif (
+        candidate.scheduler in ("chunked", "prefill_first")
+        and candidate.split is None
+        and candidate.caching is None
+    ):
+        verdict = decision.verdict
+        if verdict is not None and verdict.preemptions_per_request > 0:
+            swap = next(
+                (s.preemption for s in scenario.candidates.scheduler if s.preemption != "recompute"),
+                ASSUMED_SWAP,
+            )
+            words = f"swapped to {swap.swap_bytes / 1e9:g} GB of the host over {swap.link_bytes_per_s / 1e9:g} GB/s"
+            yield "preemption", words, candidate.everywhere(preemption=preemption_text(swap))
+
+
+def _resident_words(count: int) -> str:
+    return f"{count} adapter{'s' if count > 1 else ''} resident"
 
 
 def _apart(chosen: Option, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:

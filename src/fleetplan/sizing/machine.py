@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fleetplan import catalog
 from fleetplan.engine import EngineConfig, Link, Result, simulate
+from fleetplan.engine.priority import levels_of
+from fleetplan.engine.run import check_requests
 from fleetplan.errors import InputError
 from fleetplan.physics import steptime
 from fleetplan.physics.calibrated import Calibrated
@@ -17,6 +20,7 @@ from fleetplan.sizing.caching import least_prompts, prefix_cache
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.client import NO_CLIENT, ClientTime
 from fleetplan.sizing.drafting import drafting
+from fleetplan.sizing.residents import adapter_settings, resident, swap_settings
 from fleetplan.sizing.step import DEFAULT_BUDGET_TOKENS, is_given, layout, step_of
 from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
@@ -117,7 +121,17 @@ class Machine:
     def open_door(self) -> Machine:
         """The same without limits on its queues: what a replica sustains is its own work, not its door."""
         assert self.config is not None
-        return replace(self, config=replace(self.config, max_queued_requests=None, max_queued_tokens=None))
+        return replace(
+            self,
+            config=replace(
+                self.config,
+                max_queued_requests=None,
+                max_queued_tokens=None,
+                retries=0,
+                retry_backoff_s=1.0,
+                retry_growth=2.0,
+            ),
+        )
 
     def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
         """Simulate the requests on this many engines behind the router."""
@@ -136,7 +150,8 @@ def machine(
     gpu = catalog.gpu(candidate.gpu)
     given = candidate.drafts
     try:
-        drafts = None if given is None else drafting(given, candidate, scenario, model)
+        drafts = None if given is None else drafting(given, candidate, scenario, model, longest_tokens)
+        adapters = resident(candidate, scenario, model)
         made = memory(
             model.architecture,
             gpu,
@@ -153,6 +168,7 @@ def machine(
             block_size=candidate.block_size,
             max_num_batched_tokens=candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
             max_num_seqs=candidate.max_num_seqs,
+            adapters=adapters,
             **(drafts.memory if drafts else {}),
         )
     except InputError as error:
@@ -169,30 +185,29 @@ def machine(
         )
     router = ROUTER if candidate.caching is None else candidate.caching.router
     ranked = len(priorities(scenario)) > 1 and candidate.priority != "none"
-    if (
-        ranked
-        and candidate.priority == "weighted"
-        and max(priorities(scenario)) >= len(candidate.priority_weights)
-    ):
-        why = f"priority_weights has {len(candidate.priority_weights)} entries, and a class has priority {max(priorities(scenario))}"
-        return Machine(candidate, made, None, None, why)
     if ranked and candidate.caching is not None:
         why = "a prefix cache and classes of different priorities are not simulated together"
         return Machine(candidate, made, None, None, why)
-    config = EngineConfig(
-        candidate.scheduler,
-        candidate.max_num_seqs,
-        candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
-        made.planned_blocks,
-        candidate.block_size,
-        candidate.max_queued_requests,
-        candidate.max_queued_tokens,
-        priority=candidate.priority if ranked else "none",
-        priority_weights=candidate.priority_weights if ranked else (),
-        max_wait_s=candidate.max_wait_s or math.inf if ranked else math.inf,
-        speculation=drafts.drafts if drafts else None,
-        prefix_cache=prefix_cache(candidate, made),
-    )
+    try:
+        config = EngineConfig(
+            candidate.scheduler,
+            candidate.max_num_seqs,
+            candidate.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS,
+            made.planned_blocks,
+            candidate.block_size,
+            candidate.max_queued_requests,
+            candidate.max_queued_tokens,
+            priority=candidate.priority if ranked else "none",
+            priority_weights=candidate.priority_weights if ranked else (),
+            max_wait_s=candidate.max_wait_s or math.inf if ranked else math.inf,
+            speculation=drafts.drafts if drafts else None,
+            prefix_cache=prefix_cache(candidate, made),
+            **retry_settings(scenario),
+            **swap_settings(candidate, made),
+            **adapter_settings(candidate, adapters, model),
+        )
+    except InputError as error:
+        return Machine(candidate, made, None, None, "; ".join(error.lines))
     try:
         most = candidate.max_num_seqs * (1 + drafts.drafts.drafts) if drafts else 0
         step, calibrated = step_of(candidate, scenario, model, most)
@@ -209,3 +224,23 @@ def machine(
 def priorities(scenario: Scenario) -> set[int]:
     """The priorities of its classes; one where its traffic has no classes."""
     return {each.priority for each in getattr(scenario.workload, "classes", ())} or {0}
+
+
+def retry_settings(scenario: Scenario) -> dict[str, Any]:
+    """The engine's settings of clients that send again what was refused or timed out."""
+    clients = scenario.workload.clients
+    if clients is None:
+        return {}
+    return {"retries": clients.retries, "retry_backoff_s": clients.backoff_s, "retry_growth": clients.growth}
+
+
+def unserved(built: Machine, mix: Requests) -> str | None:
+    """Why the engine does not simulate these requests on this machine, in its words; None: it does."""
+    if built.config is None or built.step is None:
+        return built.reason
+    try:
+        check_requests(mix, built.config, 1, built.router, None)
+        levels_of(mix, built.config)
+    except InputError as error:
+        return "; ".join(line.partition(": ")[2] or line for line in error.lines)
+    return None

@@ -85,6 +85,7 @@ class Offered:
             priority=mix.priority[rows],
             answers=mix.answers[rows],
             hidden_tokens=mix.hidden_tokens[rows],
+            adapter_id=mix.adapter_id[rows],
         )
 
 
@@ -152,6 +153,12 @@ def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:
     if any(c.reasoning_tokens is not None for c in workload.classes):
         found.append(
             "TTFT is that of the first generated token, a reasoning token included; TTFVT is that of the first visible one"
+        )
+    clients = getattr(scenario.drawn, "clients", None)
+    if clients is not None:
+        found.append(
+            f"who is refused or times out is sent again, up to {clients.retries} times: promises count each request once, by its last attempt, "
+            "latency from the first"
         )
     return tuple(found)
 

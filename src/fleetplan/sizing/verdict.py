@@ -135,6 +135,8 @@ class Verdict:
 
     shortfalls: tuple[str, ...] = ()
     """Promises about rates, not about latencies, that this count breaks: a throughput, a deadline."""
+    attempts_per_request: float | None = None
+    """Times that a request was sent, on average; None: clients send nothing again."""
 
     @property
     def within_cap(self) -> bool:
@@ -264,7 +266,7 @@ def judge(
     """
     samples: list[list[Sample]] = [[] for _ in limits]
     stable: list[bool] = []
-    preemptions, requests, rates = 0, 0, []
+    preemptions, requests, rates, attempts = 0, 0, [], 0
     verdict = None
     values: dict[str, list[Floats]] = {metric: [] for metric in PERCENTILES}
     for replication in range(1 if exact else looks.at[-1]):
@@ -278,6 +280,7 @@ def judge(
         stable.append(not _queue_grows(result, warmup_s))
         preemptions += int(result.preemptions.sum())
         requests += len(result.requests)
+        attempts += 0 if result.attempts is None else int(result.attempts.sum())
         finished = result.outcome == FINISHED
         rates.append(float(result.requests.output_tokens[finished].sum()) / (result.makespan_s or math.inf))
         if not exact and replication + 1 not in looks.at:
@@ -294,6 +297,7 @@ def judge(
             float(np.mean(rates)),
             {},
             shortfalls,
+            attempts / max(requests, 1) if attempts else None,
         )
         if verdict.decided and (replication + 1 >= looks.fewest or not verdict.passes):
             break

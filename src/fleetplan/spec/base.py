@@ -100,6 +100,8 @@ NotNegative = Annotated[float, Field(ge=0), BeforeValidator(_number)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)]
 OpenShare = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)]
 PositiveShare = Annotated[float, Field(gt=0, le=1), BeforeValidator(_number)]
+Exponent = Annotated[float, Field(ge=0, le=20), BeforeValidator(_number)]
+"""Of a popularity by Zipf's law."""
 
 Seconds = Annotated[float, Quantity("time")]
 SecondsOrZero = Annotated[float, Quantity("time", zero=True)]

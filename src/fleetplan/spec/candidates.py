@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     BytesOrZero,
+    BytesPerSecond,
     Count,
     Model,
     Name,
@@ -16,6 +17,7 @@ from fleetplan.spec.base import (
     Positive,
     PositiveShare,
     Seconds,
+    SecondsOrZero,
     Sequences,
     Share,
     Text,
@@ -25,6 +27,7 @@ from fleetplan.spec.base import (
 )
 from fleetplan.spec.caching import PrefixCaching, PrefixCachingChoice
 from fleetplan.spec.disaggregation import Disaggregation, disaggregation_form
+from fleetplan.spec.preempting import Preemption
 from fleetplan.spec.units import shown
 
 
@@ -58,6 +61,43 @@ class Scheduler(Model):
     """`weighted`: admissions of priority 0, 1, … among those that wait."""
     max_wait_s: Seconds | None = None
     """Who waits and arrived longer ago than this goes first, whatever its priority; left out: no such bound."""
+    preemption: Preemption = "recompute"
+    """What becomes of a sequence that gives way where KV blocks run out: `recompute`, or {swap: 64 GB, link: 25 GB/s}."""
+    max_adapters: Annotated[Count, Field(le=4096)] | None = None
+    """LoRA adapters that are resident at once on one engine; their memory comes off the KV cache."""
+    adapter_load_s: SecondsOrZero | None = None
+    """Time that one which is not resident adds to the step that admits its request."""
+    adapter_link_bytes_per_s: BytesPerSecond | None = None
+    """Instead: bandwidth from the host to each GPU; the time is the bytes of one adapter on one GPU over it."""
+
+    @model_validator(mode="after")
+    def _adapters(self) -> Self:
+        given = [
+            key
+            for key, value in (
+                ("adapter_load", self.adapter_load_s),
+                ("adapter_link", self.adapter_link_bytes_per_s),
+            )
+            if value is not None
+        ]
+        if self.max_adapters is None and given:
+            raise fault(
+                f"has {given[0]} without max_adapters, which says how many are resident; add it, or drop {given[0]}"
+            )
+        if self.max_adapters is not None and len(given) != 1:
+            raise fault(
+                f"needs adapter_load or adapter_link with max_adapters (got {'both' if given else 'neither'}), give one, like adapter_load: "
+                "30 ms or adapter_link: 25 GB/s"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _swap(self) -> Self:
+        if self.preemption != "recompute" and self.policy in ("static", "continuous"):
+            raise fault(
+                f"gives preemption by swap to {self.policy}, which never preempts; drop it, or use chunked or prefill_first"
+            )
+        return self
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

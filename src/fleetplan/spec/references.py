@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan.errors import InputError, unknown_name
+from fleetplan.spec.base import written_key
 from fleetplan.spec.document import Loc
 from fleetplan.spec.endpoint import EndpointScenario
 from fleetplan.spec.scenario import Asked, Scenario
@@ -44,10 +45,15 @@ def faults(scenario: Asked) -> list[Fault]:
     if scenario.candidates is not None:
         found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
         _pools(scenario, look_up)
-        _drafts(scenario, look_up)
+        found += _drafts(scenario, look_up, model)
         found += _held(scenario, look_up)
         found += _engines(scenario, look_up)
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
+    if scenario.candidates is not None and scenario.workload is not None:
+        found += _weights(scenario)
+        found += _residents(scenario)
+        found += _patience(scenario)
+    found += _adapters(scenario, None if model is None else model.architecture)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
         found += _bought(scenario, look_up)
@@ -86,8 +92,10 @@ def _pools(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any])
                 look_up(loc, lambda written=written: catalog.gpu(written))  # type: ignore[misc]
 
 
-def _drafts(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> None:
-    """Who drafts is a method or a catalogue model, and a row of measured acceptance is there and long enough."""
+def _drafts(
+    scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any], model: Any
+) -> Iterator[Fault]:
+    """Who drafts is a method or a catalogue model, the model has the layers that it takes, and a row of measured acceptance is there and long enough."""
     from fleetplan import catalog
     from fleetplan.speculation.measured import measured, method, methods
 
@@ -106,12 +114,84 @@ def _drafts(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]
         if isinstance(choice, str):
             continue
         loc: Loc = ("candidates", "speculation", i)
-        look_up((*loc, "draft"), lambda name=choice.draft: drafter(name))  # type: ignore[misc]
+        found = look_up((*loc, "draft"), lambda name=choice.draft: drafter(name))  # type: ignore[misc]
+        if getattr(found, "name", None) == "mtp" and model is not None and not model.architecture.mtp:
+            yield (
+                (*loc, "draft"),
+                f"drafts by multi-token prediction (got {choice.draft}), and {model.name} has no such layers; take another draft, like eagle3",
+            )
         if choice.acceptance_from is not None:
             look_up(
                 (*loc, "acceptance_from"),
                 lambda row=choice.acceptance_from, drafts=choice.tokens: measured(row).by_position(drafts),  # type: ignore[misc]
             )
+
+
+def _by_class(scenario: Scenario, name: str) -> list[tuple[Loc, Any]]:
+    """Path and value of one key of every class, or of the workload where it has none; what is left out is None."""
+    workload = scenario.workload
+    if isinstance(workload, ClassesWorkload):
+        return [
+            (("workload", "classes", i, written_key(name)), getattr(c, name))
+            for i, c in enumerate(workload.classes)
+        ]
+    return [] if workload is None else [(("workload", written_key(name)), getattr(workload, name))]
+
+
+def _weights(scenario: Scenario) -> Iterator[Fault]:
+    """Every priority of the traffic has a weight where they are weighted."""
+    least = max((value or 0 for _, value in _by_class(scenario, "priority")), default=0)
+    for i, each in enumerate(scenario.candidates.scheduler):
+        weights = each.priority_weights
+        if weights is not None and len(weights) <= least:
+            yield (
+                ("candidates", "scheduler", i, "priority_weights"),
+                f"has too few weights (got {len(weights)}), and a class has priority {least}; give {least + 1}, for the priorities 0 to {least}",
+            )
+
+
+def _residents(scenario: Scenario) -> Iterator[Fault]:
+    """Adapters of the traffic are held by a scheduler, and what a scheduler holds is used."""
+    named = [loc for loc, value in _by_class(scenario, "adapters") if value is not None]
+    held = [i for i, each in enumerate(scenario.candidates.scheduler) if each.max_adapters is not None]
+    if named and not held:
+        yield (
+            named[0],
+            "needs adapters resident (got no max_adapters in candidates.scheduler), say how many, like "
+            "{policy: chunked, max_adapters: 16, adapter_load: 30 ms}",
+        )
+    if not named:
+        for i in held:
+            loc = ("candidates", "scheduler", i, "max_adapters")
+            got = scenario.candidates.scheduler[i].max_adapters
+            yield loc, f"holds adapters that no class uses (got {got}), give a class adapters, or drop it"
+
+
+def _patience(scenario: Scenario) -> Iterator[Fault]:
+    """Clients that send again have something to send again for."""
+    if getattr(scenario.workload, "clients", None) is None:
+        return
+    patient = all(value is None for _, value in _by_class(scenario, "timeout_s"))
+    limits = ("max_queued_requests", "max_queued_tokens")
+    if patient and all(
+        getattr(each, name) is None for each in scenario.candidates.scheduler for name in limits
+    ):
+        yield (
+            ("workload", "clients"),
+            "send again what is refused or times out, and nothing is (got no timeout of a class and no max_queued_requests or "
+            "max_queued_tokens of a scheduler); give one, or drop clients",
+        )
+
+
+def _adapters(scenario: Scenario, architecture: Any) -> Iterator[Fault]:
+    """Matrices that adapters change are the model's."""
+    if architecture is None:
+        return
+    known = list(dict.fromkeys(x.name for x in architecture.tensors() if len(x.shape) == 2))
+    for loc, value in _by_class(scenario, "adapters"):
+        for i, name in enumerate(value.targets or () if value is not None else ()):
+            if name not in known:
+                yield (*loc, "targets", i), unknown_name("matrix", name, known)
 
 
 def _held(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from fleetplan.spec.adapters import Adapters
 from fleetplan.spec.arrivals import Arrivals
 from fleetplan.spec.base import (
     Count,
@@ -79,6 +80,30 @@ class Retries(Model):
     """Most repetitions of one request."""
 
 
+LONGEST_PAUSE_S = 30 * 86400.0
+
+
+class Clients(Model):
+    """Who found the queue full, or gave up waiting for a first token, sends the request again after a pause that grows."""
+
+    retries: Annotated[Count, Field(le=100)]
+    """Most times that one request is sent again; promises count it once, by its last attempt, latency from the first."""
+    backoff_s: Seconds = 1.0
+    """Pause before the first repetition."""
+    growth: Annotated[Number, Field(ge=1, le=100)] = 2.0
+    """Each further pause is this many times the one before."""
+
+    @model_validator(mode="after")
+    def _in_time(self) -> Self:
+        pause = self.backoff_s * self.growth ** (self.retries - 1)
+        if pause > LONGEST_PAUSE_S:
+            raise fault(
+                f"has a last pause of {pause / 86400:.3g} days (got {self.retries} retries that grow {self.growth:g}-fold), at most "
+                f"{LONGEST_PAUSE_S / 86400:g} days are taken; give fewer retries or a smaller growth"
+            )
+        return self
+
+
 class Deadline(Model):
     """A job of many requests that must be done in time, whatever each of them takes."""
 
@@ -130,6 +155,8 @@ class TrafficClass(Model):
     """A cache in front."""
     retries: Retries | None = None
     """Repetitions by chance, as extra arrivals."""
+    adapters: Adapters | None = None
+    """LoRA adapters that its requests use; left out: the model as it is."""
     slo: Slo | None = None
     """Its promises; a class without is carried and not judged."""
 
@@ -174,6 +201,8 @@ class ClassesWorkload(Model):
     """Common arrivals, of which each class takes its `share`."""
     rate_scale: Positive = 1.0
     """Factor on every rate (and on the users of a closed loop)."""
+    clients: Clients | None = None
+    """What clients do whose request was refused or timed out; left out: it is lost, and a miss."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
@@ -219,6 +248,10 @@ class _Recorded(Model):
     """A request without a first token after this gives up and counts as a miss."""
     max_output_tokens: Count | None = None
     """The request's `max_tokens`: longer outputs are cut."""
+    adapters: Adapters | None = None
+    """LoRA adapters that its requests use, drawn; left out: the model as it is."""
+    clients: Clients | None = None
+    """What clients do whose request was refused or timed out; left out: it is lost, and a miss."""
     slo: Slo
     """Its promises."""
 

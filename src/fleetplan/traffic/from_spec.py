@@ -10,6 +10,7 @@ from typing import Any
 from fleetplan.spec import arrivals as spec_arrivals
 from fleetplan.spec import lengths as spec_lengths
 from fleetplan.spec import workload as spec_workload
+from fleetplan.spec.adapters import Adapters
 from fleetplan.traffic import lengths, model, workloads
 
 
@@ -41,6 +42,7 @@ def workload_of(
             priority=spec.priority,
             timeout_s=_or_never(spec.timeout_s),
             max_output_tokens=spec.max_output_tokens,
+            adapters=_adapters(spec.adapters),
         )
         made = model.Workload((one,))
     return replace(made, max_context_tokens=max_context_tokens), float(spec.rate_scale)
@@ -120,6 +122,7 @@ def _class(spec: spec_workload.TrafficClass, folder: Path) -> model.Class:
         ),
         semantic_cache=None if cache is None else model.SemanticCache(cache.hit_share, cache.stale_share),
         retries=None if retries is None else model.Retries(retries.chance, retries.delay_s, retries.most),
+        adapters=_adapters(spec.adapters),
     )
 
 
@@ -127,6 +130,10 @@ def _arrivals(spec: spec_workload.TrafficClass) -> model.Arrivals | None:
     if spec.deadline is not None:
         return model.Constant(spec.deadline.rate_per_s)
     return None if spec.arrivals is None else arrivals_of(spec.arrivals)
+
+
+def _adapters(spec: Adapters | None) -> model.Adapters | None:
+    return None if spec is None else model.Adapters(spec.popularity(), tuple(spec.shares or ()))
 
 
 def _optional(spec: Any) -> model.Lengths | None:

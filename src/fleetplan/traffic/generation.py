@@ -275,9 +275,8 @@ def _class(
         "timeout_s": np.full(n, c.timeout_s),
     }
     got["answers"] = np.full(n, c.answers)
-    if c.adapters:
-        cdf = lengths.zipf_cdf(c.adapters_zipf, c.adapters)
-        got["adapter_id"] = np.searchsorted(cdf[:-1], streams.rng("adapters").random(n), side="right")
+    if c.adapters is not None:
+        got["adapter_id"] = structure.adapters(c, got, streams)
     if c.sessions is not None:
         structure.bridge(got, keep)
     got = structure.kept(got, keep)
@@ -324,10 +323,11 @@ def _joined(parts: list[dict[str, Any]], workload: Workload) -> Requests:
     defaults: dict[str, Any] = {"gap_s": np.nan, "session_id": -1, "adapter_id": -1, "history_tokens": -1}
     columns: dict[str, list[Any]] = {}
     above = dict.fromkeys(("session_id", "prefix_id", "adapter_id", "block_hashes"), 0)
+    above["adapter_id"] = _name_adapters(parts, workload)
     blocks = max((int(p.get("hash_block_tokens", 0)) for p in parts), default=0)
     if len({p["hash_block_tokens"] for p in parts if "hash_block_tokens" in p}) > 1:
         raise InputError("workload: replayed traces with hashed blocks of different sizes cannot be joined")
-    for part in parts:
+    for part, c in zip(parts, workload.classes, strict=True):
         n = len(part["arrival_s"])
         part.pop("hash_block_tokens", None)
         for name, value in defaults.items():
@@ -336,7 +336,7 @@ def _joined(parts: list[dict[str, Any]], workload: Workload) -> Requests:
             part.setdefault("block_counts", np.zeros(n, dtype=np.int64))
             part.setdefault("block_hashes", np.zeros(0, dtype=np.int64))
         for name, floor in above.items():
-            if name in part:
+            if name in part and not (name == "adapter_id" and c.adapters is not None and c.adapters.names):
                 ids = part[name]
                 part[name] = np.where(ids >= 0, ids + floor, ids)
                 above[name] = max(floor, int(part[name].max(initial=-1)) + 1)
@@ -360,3 +360,14 @@ def _joined(parts: list[dict[str, Any]], workload: Workload) -> Requests:
         **joined,
         **hashes,
     )
+
+
+def _name_adapters(parts: list[dict[str, Any]], workload: Workload) -> int:
+    """Give adapters of one name the same id in all classes; how many names there are, behind which ids of the classes' own begin."""
+    known: dict[str, int] = {}
+    for part, c in zip(parts, workload.classes, strict=True):
+        if c.adapters is None or not c.adapters.names:
+            continue
+        ids = np.array([*(known.setdefault(name, len(known)) for name in c.adapters.names), -1])
+        part["adapter_id"] = ids[part["adapter_id"]]
+    return len(known)

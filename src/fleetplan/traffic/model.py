@@ -298,6 +298,17 @@ class Retries:
 
 
 @dataclass(frozen=True)
+class Adapters:
+    """LoRA adapters: the share of a class's requests that use each; what is left of 1 uses none. The turns of a session use one.
+
+    Adapters of one name in two classes are the same; without `names` they are the class's own.
+    """
+
+    shares: tuple[float, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Class:
     """One class of traffic.
 
@@ -318,8 +329,7 @@ class Class:
     priority: int = 0
     timeout_s: float = float("inf")
     answers: int = 1
-    adapters: int = 0
-    adapters_zipf: float = 0.0
+    adapters: Adapters | None = None
     shared_prefix: SharedPrefix | None = None
     sessions: Sessions | None = None
     semantic_cache: SemanticCache | None = None

@@ -97,6 +97,23 @@ def prefixes(c: Class, got: dict[str, Any], streams: Streams) -> dict[str, Ints]
     return {"prefix_id": np.where(has, which, -1), "prefix_tokens": np.where(has, tokens[which], 0)}
 
 
+def adapters(c: Class, got: dict[str, Any], streams: Streams) -> Ints:
+    """Index of the adapter that each request uses, that of its session where it is a turn; −1: none."""
+    assert c.adapters is not None
+    n = len(got["arrival_s"])
+    u = streams.rng("adapters").random(n)
+    session = got.get("session_id")
+    if session is not None and n:
+        turn = session >= 0
+        first, inverse = np.unique(session, return_index=True, return_inverse=True)[1:]
+        u = np.where(turn, u[first[inverse]], u)
+    reached = np.cumsum(c.adapters.shares)
+    if abs(reached[-1] - 1) < 1e-9:
+        reached[-1] = 1.0
+    which = np.searchsorted(reached, u, side="right")
+    return np.where(which < len(reached), which, -1)
+
+
 def clip(got: dict[str, Any], context: int, tallies: dict[str, int]) -> None:
     """Cut the output, then the prompt, to the model's context, and count what was cut."""
     if context < 2:

@@ -34,6 +34,10 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
         "max_num_seqs": candidate.max_num_seqs,
         "max_num_batched_tokens": candidate.max_num_batched_tokens,
         "prefix_caching": candidate.caching is not None,
+        "preemption": "swap" if candidate.preemption else "recompute",
+        "swap_blocks": built.config.swap_blocks if built.config and candidate.preemption else None,
+        "max_adapters": candidate.max_adapters,
+        "adapter_load_s": built.config.adapter_load_s if built.config and built.config.max_adapters else None,
         "speculation": "none" if drafts is None else f"{drafts.draft} × {drafts.tokens}",
         "expected_step_tokens": _tokens_a_step(built),
         **_layout(built),
@@ -46,6 +50,7 @@ def _row(subject: Plan, identity: str) -> dict[str, Any]:
             + memory.adapters_bytes + memory.vision_bytes + memory.prefill_window_bytes
         ) if memory else None,
         "draft_bytes": int(memory.draft_bytes) if memory else None,
+        "adapters_bytes": int(memory.adapters_bytes) if memory else None,
         "left_bytes": int(memory.left_bytes) if memory else None,
         "kv_bytes_per_token": memory.kv_bytes_per_token if memory else None,
         "kv_blocks": memory.planned_blocks if memory and memory.fits else None,

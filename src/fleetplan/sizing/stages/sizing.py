@@ -332,6 +332,10 @@ def _plan(option: Option, decision: Decision) -> Row:
             key: latencies.get(key)
             for key in ("ttft_p50_s", "ttft_p99_s", "ttfvt_p99_s", "tpot_p50_s", "tpot_p95_s")
         },
+        "preemptions_per_request": verdict.preemptions_per_request
+        if verdict and option.machine.tokens
+        else None,
+        "attempts_per_request": verdict.attempts_per_request if verdict else None,
         "on_frontier": None,
     }
 

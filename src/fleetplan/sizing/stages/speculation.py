@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from fleetplan import catalog
+from fleetplan.errors import InputError
 from fleetplan.sizing.candidates import expand
-from fleetplan.sizing.drafting import curve, drafter, head
+from fleetplan.sizing.drafting import check_together, curve, drafter, head
 from fleetplan.sizing.machine import machine
 from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.speculation.experiment import settings_table
@@ -38,7 +39,11 @@ def rows(scenario: Asked) -> Rows:
             name, draft = "eagle3", head(model, "eagle3")
             curves = [("what if", (level,) * WHAT_IF_DRAFTS) for level in LEVELS]
         else:
-            name, draft = given.draft, drafter(given, alone, scenario, model)
+            try:
+                check_together(given, model, 1)
+                name, draft = given.draft, drafter(given, alone, scenario, model)
+            except InputError:
+                continue  # it cannot run, with this as its reason in the table of candidates
             curves = [curve(given)]
         for basis, by_position in curves:
             sweep += speculation_rows(

@@ -23,6 +23,25 @@ CANDIDATES = Table(
         integer("max_num_seqs", "most sequences in a step"),
         integer("max_num_batched_tokens", "token budget of a step", "token", nullable=True),
         flag("prefix_caching", "whether common beginnings of prompts stay in the KV cache and are shared"),
+        text(
+            "preemption",
+            "what becomes of who gives way where KV blocks run out: recompute, or swap to the host",
+        ),
+        integer(
+            "swap_blocks",
+            "KV blocks that the host keeps of one engine; null: nothing is swapped",
+            "block",
+            nullable=True,
+        ),
+        integer(
+            "max_adapters", "LoRA adapters that are resident at once on one engine; null: none", nullable=True
+        ),
+        number(
+            "adapter_load_s",
+            "time that an adapter which is not resident adds to the step that admits its request; null: it holds none, or cannot run",
+            "s",
+            nullable=True,
+        ),
         text("speculation", "speculative decoding in words; none without"),
         number(
             "expected_step_tokens",
@@ -66,6 +85,12 @@ CANDIDATES = Table(
         integer(
             "draft_bytes",
             "the draft's part of other_bytes: its weights on the fullest GPU; its KV is in kv_bytes_per_token",
+            "byte",
+            nullable=True,
+        ),
+        integer(
+            "adapters_bytes",
+            "the part of other_bytes that the places of resident LoRA adapters take on one GPU",
             "byte",
             nullable=True,
         ),

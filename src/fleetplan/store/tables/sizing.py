@@ -279,6 +279,16 @@ PLANS = Table(
         number("utilisation", "offered rate over sustainable rate at the count", nullable=True),
         *money(),
         *LATENCIES,
+        number(
+            "preemptions_per_request",
+            "times that a request gave way for want of KV blocks, on average; null: not simulated at a count, or no LLM",
+            nullable=True,
+        ),
+        number(
+            "attempts_per_request",
+            "times that a request was sent, on average; null: not simulated at a count, or clients send nothing again",
+            nullable=True,
+        ),
         flag(
             "on_frontier",
             "no other sized plan is both cheaper and faster (TTFT p99 and TPOT p95)",
