@@ -52,6 +52,8 @@ class Gpu(_Strict):
     """Peak dense FLOP/s by compute dtype (integer operations for int8)."""
     link: Link
     gpus_per_node: int = Field(gt=0)
+    network_bytes_per_s: float | None = Field(default=None, gt=0)
+    """Bandwidth of one GPU to GPUs of other nodes in the vendor's usual node, one direction [B/s]; None: not known."""
     tdp_w: float | None = Field(gt=0)
     source: str
     notes: str | None = None

@@ -54,6 +54,7 @@ def test_every_value_has_a_source(project):
             "link.bytes_per_s_per_direction": gpu.link.bytes_per_s_per_direction,
             **{f"flop_per_s.{kind}": rate for kind, rate in gpu.flop_per_s.items()},
             **({"tdp_w": gpu.tdp_w} if gpu.tdp_w else {}),
+            **({"network_bytes_per_s": gpu.network_bytes_per_s} if gpu.network_bytes_per_s else {}),
         }
         for what, value in values.items():
             row = rows[f"{gpu.name} {what}", "data/gpus.yaml"]

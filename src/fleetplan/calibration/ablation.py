@@ -11,8 +11,8 @@ from fleetplan.calibration.public import held_out_folds
 from fleetplan.physics.constants import LEVELS
 from fleetplan.physics.terms import SWITCHES, TERMS
 
-_MODEL_TERMS = ("matmul", "experts", "head", "kv_read", "attention")
-"""Without these a step is no step; the others are refinements."""
+_MODEL_TERMS = ("matmul", "experts", "head", "kv_read", "attention", "sends")
+"""Without these a step is no step; the others are refinements. No public point has a pipeline, so its sends say nothing here."""
 
 
 def ablation(points: Sequence[Point]) -> Iterator[dict[str, object]]:

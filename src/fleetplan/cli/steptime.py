@@ -11,7 +11,9 @@ import click
 @click.option("--model", required=True, help="catalogue name, or path of a config.json")
 @click.option("--gpu", required=True, help="catalogue name")
 @click.option("--tensor-parallel", "--tp", type=int, default=1, show_default=True)
-@click.option("--pipeline-parallel", type=int, default=1, show_default=True)
+@click.option(
+    "--pipeline-parallel", "--pp", type=int, default=1, show_default=True, help="stages that split the layers"
+)
 @click.option(
     "--data-parallel", type=int, default=1, show_default=True, help="attention data parallel inside a replica"
 )
@@ -59,6 +61,10 @@ def command(**options: Any) -> None:
         nl=False,
     )
     click.echo(f", and a prompt of {options['prompt']} tokens" if options["prompt"] else "")
+    if "beat_us" in document:
+        click.echo(
+            f"{document['beat_us'] / 1e3:.3f} ms  the longest of its {options['pipeline_parallel']} stages: the next step may start then"
+        )
     if options["explain"]:
         for term in document["terms"]:
             click.echo(f"{term['us']:12.1f} µs  {term['share']:6.1%}  {term['term']}: {term['what']}")
@@ -101,10 +107,6 @@ def _document(options: dict[str, Any]) -> dict[str, Any]:
     }
     checked_layout(**layout)
     check_tensor_parallel(model.architecture, layout["tensor_parallel"])
-    if layout["pipeline_parallel"] > model.architecture.layer_count:
-        raise InputError(
-            f"pipeline_parallel: got {layout['pipeline_parallel']}, at most the {model.architecture.layer_count} layers of {model.name}"
-        )
     document: dict[str, Any] = {
         "model": model.name,
         "gpu": gpu.name,
@@ -177,6 +179,8 @@ def _document(options: dict[str, Any]) -> dict[str, Any]:
             "per_request_in_flight": made.client_concurrent_s * 1e6,
         }
         document["calibration"] = {"basis": made.calibration.basis, "named": made.calibration.named}
+    if step.stage is not None:
+        document["beat_us"] = _step_s(step.stage, batch, context, prompt) * 1e6
     if options["out"]:
         to_json(step, options["out"])
         document["wrote"] = options["out"]

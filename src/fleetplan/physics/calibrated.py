@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,15 @@ from fleetplan.errors import InputError, unknown_name
 from fleetplan.physics.architecture import Architecture
 from fleetplan.physics.constants import Calibration, calibration, load
 from fleetplan.physics.form import Floats, StepTime
-from fleetplan.physics.roofline import checked_layout, replica_work
+from fleetplan.physics.nodes import Nodes, nodes_of
+from fleetplan.physics.pipeline import pipeline
+from fleetplan.physics.roofline import checked_layout, checked_stages, replica_work
 from fleetplan.physics.steptime_file import from_document
 from fleetplan.physics.terms import OVERHEAD_UNITS, SWITCHES, TERMS, Slopes, slopes, token_rows
 from fleetplan.physics.work import Work
 
 SWITCHABLE = (*TERMS, *SWITCHES, "client")
+_HOST = frozenset({"step", "decoding_sequences", "prompt_sequences"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +93,14 @@ def calibrate_step(
     max_tokens: int = 8192,
     calibration_file: str | Path | None = None,
     release: str = "",
+    node_gpus: int | None = None,
+    network_bytes_per_s: float | None = None,
 ) -> Calibrated:
-    """The calibrated step time, which calibration it stands on, its error band, and O[n] by term; `release` takes a measured release's own factors."""
+    """The calibrated step time, which calibration it stands on, its error band, and O[n] by term; `release` takes a measured release's own factors.
+
+    `node_gpus` and `network_bytes_per_s` (one GPU, one direction) replace the catalogue's node. Of a pipeline, the times of the stages add up
+    to the step's but for the sends.
+    """
     off = frozenset(without)
     unknown = sorted(off - set(SWITCHABLE))
     if unknown:
@@ -103,8 +112,9 @@ def calibrate_step(
     document = load(calibration_file)
     if "steptime" in document:
         # A model fitted to one deployment's own request log: nothing of ours is added to it.
+        given = from_document(document["steptime"], str(calibration_file))
         return Calibrated(
-            from_document(document["steptime"], str(calibration_file)),
+            checked_pipeline(given, layout.pipeline_parallel, str(calibration_file)),
             chosen,
             work,
             {},
@@ -113,14 +123,70 @@ def calibrate_step(
             0.0,
             ("kv", "kv"),
         )
+    place = nodes_of(gpu, node_gpus, network_bytes_per_s)
+    step, terms, classes = _step(work, gpu, engine, k, off, max_tokens, place)
+    if layout.pipeline_parallel > 1:
+        stages = checked_stages(architecture, layout)
+        # What the host does for a step is one process's, whatever is divided: it counts in the last stage, where tokens are sampled.
+        busy = replace(layout, pipeline_parallel=1)
+        each = {
+            stage: _step(
+                replica_work(
+                    stage, gpu, weights=weights, kv_cache=kv_cache, layout=busy, whole=architecture
+                ),
+                gpu, engine, k, off if stage is stages[-1] else off | _HOST, max_tokens, place, classes,
+            )[0]
+            for stage in stages
+        }  # fmt: skip
+        step = pipeline(step, [each[stage] for stage in stages])
+    client = 0.0 if "client" in off else 1.0
+    return Calibrated(
+        step=step,
+        calibration=chosen,
+        work=work,
+        overhead_terms_s=terms,
+        client_s=client * OVERHEAD_UNITS["client"] * k["client"],
+        client_token_s=client * OVERHEAD_UNITS["client_token"] * k["client_token"],
+        client_concurrent_s=client * OVERHEAD_UNITS["client_concurrent"] * k["client_concurrent"],
+        context_classes=classes,
+    )
+
+
+def checked_pipeline(step: StepTime, pipeline_parallel: int, where: str) -> StepTime:
+    """A given step time, or `InputError` where it is not of so many stages: nothing tells how long a stage of another pipeline takes."""
+    if step.stages == pipeline_parallel:
+        return step
+    right = (
+        f"state stages: {pipeline_parallel} and the longest stage there"
+        if pipeline_parallel > 1
+        else "plan it with the pipeline_parallel that it is of"
+    )
+    raise InputError(
+        f"{where}: its step time is of {step.stages} {'stage' if step.stages == 1 else 'stages'} "
+        f"(got pipeline_parallel {pipeline_parallel}), {right}"
+    )
+
+
+def _step(
+    work: Work,
+    gpu: Gpu,
+    engine: str,
+    k: Mapping[str, float],
+    off: frozenset[str],
+    max_tokens: int,
+    place: Nodes,
+    classes: tuple[str, str] | None = None,
+) -> tuple[StepTime, dict[str, Floats], tuple[str, str]]:
+    """The step of a model or of one stage, O[n] by term, and what limits context: of a stage what limits that of the model (`classes`)."""
     grid = _grid(max_tokens)
-    rows = token_rows(work, gpu, engine, grid, off)
+    rows = token_rows(work, gpu, engine, grid, off, place)
     exact = token_rows(
         work,
         gpu,
         engine,
         grid,
         off | {"routing_correlation", "imbalance", "token_efficiency", "shard_efficiency"},
+        place,
     )
     terms: dict[str, Floats] = {}
     every = np.arange(max_tokens + 1)
@@ -136,7 +202,7 @@ def calibrate_step(
         terms[term] = terms[term] + full if term in terms else full
     overhead = np.sum(list(terms.values()), axis=0) if terms else np.zeros(max_tokens + 1)
     slope = slopes(work, gpu, off)
-    ranks = layout.data_parallel
+    ranks = work.layout.data_parallel
     prompt = (
         0.0 if "prompt_sequences" in off else OVERHEAD_UNITS["prompt_sequence"] * k["prompt_sequence"] / ranks
     )
@@ -146,33 +212,24 @@ def calibrate_step(
         else OVERHEAD_UNITS["decoding_sequence"] * k["decoding_sequence"] / ranks
     )
     head = slope.head_s * k[slope.head_class]
-    read, window_read = _context(slope, k)
-    client = 0.0 if "client" in off else 1.0
-    return Calibrated(
-        step=StepTime(
-            overhead_s=overhead,
-            compute_s=np.zeros(2),
-            memory_s=np.zeros(2),
-            sequence_s=prompt + head,
-            decode_s=decode - prompt,
-            pair_s=slope.pair_s * k["attention"],
-            window_pair_s=slope.window_pair_s * k["attention"],
-            kv_token_s=read[1],
-            window_kv_token_s=window_read[1],
-            state_s=slope.state_s * k["kv"],
-            window_tokens=work.window_tokens,
-            overhead_slope_s=float(overhead[-1] - overhead[-2]),
-            compute_slope_s=0.0,
-            memory_slope_s=0.0,
-        ),
-        calibration=chosen,
-        work=work,
-        overhead_terms_s=terms,
-        client_s=client * OVERHEAD_UNITS["client"] * k["client"],
-        client_token_s=client * OVERHEAD_UNITS["client_token"] * k["client_token"],
-        client_concurrent_s=client * OVERHEAD_UNITS["client_concurrent"] * k["client_concurrent"],
-        context_classes=(read[0], window_read[0]),
+    read, window_read = _context(slope, k, classes)
+    made = StepTime(
+        overhead_s=overhead,
+        compute_s=np.zeros(2),
+        memory_s=np.zeros(2),
+        sequence_s=prompt + head,
+        decode_s=decode - prompt,
+        pair_s=slope.pair_s * k["attention"],
+        window_pair_s=slope.window_pair_s * k["attention"],
+        kv_token_s=read[1],
+        window_kv_token_s=window_read[1],
+        state_s=slope.state_s * k["kv"],
+        window_tokens=work.window_tokens,
+        overhead_slope_s=float(overhead[-1] - overhead[-2]),
+        compute_slope_s=0.0,
+        memory_slope_s=0.0,
     )
+    return made, terms, (read[0], window_read[0])
 
 
 def explain(
@@ -219,13 +276,18 @@ def explain(
     return sorted(((term, value) for term, value in out.items() if value > 0), key=lambda pair: -pair[1])
 
 
-def _context(slope: Slopes, k: object) -> tuple[tuple[str, float], tuple[str, float]]:
-    """(which limit, seconds a context token) for full and for windowed layers: KV bytes, or MLA's absorbed compute where that is longer."""
-    constants = dict(k)  # type: ignore[call-overload]
+def _context(
+    slope: Slopes, k: Mapping[str, float], classes: tuple[str, str] | None
+) -> tuple[tuple[str, float], tuple[str, float]]:
+    """(which limit, seconds a context token) for full and for windowed layers: KV bytes, or MLA's absorbed compute where that is longer.
+
+    `classes`: the limits that are known already.
+    """
     pairs = []
-    for read, mla in ((slope.kv_s, slope.mla_s), (slope.window_kv_s, slope.window_mla_s)):
-        by_bytes, by_compute = read * constants["kv"], mla * constants["mla"]
-        pairs.append(("mla", by_compute) if by_compute > by_bytes else ("kv", by_bytes))
+    for index, (read, mla) in enumerate(((slope.kv_s, slope.mla_s), (slope.window_kv_s, slope.window_mla_s))):
+        by = {"kv": read * k["kv"], "mla": mla * k["mla"]}
+        limit = classes[index] if classes is not None else "mla" if by["mla"] > by["kv"] else "kv"
+        pairs.append((limit, by[limit]))
     return pairs[0], pairs[1]
 
 

@@ -11,6 +11,8 @@ from fleetplan.physics.form import Floats
 # TensorRT-LLM 1.3 and SGLang 0.5 one-shot kernels alike, vLLM 0.24 about 1.5 times those.
 _ALPHA_S = {2: 4.1e-6, 4: 4.8e-6, 8: 5.6e-6, 16: 20e-6}
 _ALPHA_ACROSS_NODES_S = 30e-6
+# Latency [s] of a send from one GPU to another (the same package's system descriptions, p2p_latency).
+_SEND_ALPHA_S = 10e-6
 _ENGINE_ALPHA = {"vllm": 1.5}
 # Share of one direction of the link that the bus bandwidth reaches, by link and degree (same tables: NVLink 0.58–0.80; PCIe falls steeply as all share the root).
 _BUS_SHARE = {
@@ -48,6 +50,16 @@ def all_to_all_s(
     return 2 * alpha_s(gpus, engine, nodes) + (gpus - 1) / gpus * size / bus_bytes_per_s(
         gpus, link, link_bytes_per_s
     )
+
+
+def send_s(bytes_: ArrayLike, link: str, link_bytes_per_s: float) -> Floats:
+    """Time [s] of a send of `bytes_` [bytes] from one GPU to another: 10 µs + bytes/(share·link); `network` is taken whole.
+
+    >>> round(float(send_s(8192 * 8192 * 2, "network", 50e9)) * 1e6)
+    2694
+    """
+    share = 1.0 if link == "network" else bus_bytes_per_s(2, link, 1.0)
+    return _SEND_ALPHA_S + np.asarray(bytes_, dtype=np.float64) / (share * link_bytes_per_s)
 
 
 def alpha_s(gpus: int, engine: str = "", nodes: int = 1) -> float:

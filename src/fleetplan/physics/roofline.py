@@ -9,6 +9,7 @@ from fleetplan.errors import InputError
 from fleetplan.physics import precision
 from fleetplan.physics.architecture import Architecture, MoeFfn
 from fleetplan.physics.form import Floats, StepTime
+from fleetplan.physics.pipeline import pipeline
 from fleetplan.physics.work import Layout, Work, work
 
 _SATURATED = 1e-12
@@ -32,8 +33,9 @@ def roofline(
     """Whole-step roofline of one replica: C[n] = 2·P_act·n/(η·F·t), M[n] = w·P_read(n)/(η·BW·t), m = k_gpu/(η·BW).
 
     P_read is every stored parameter, of experts those that n tokens touch, E·(1 − (1 − top_k/E)^n). `attention_flops` adds
-    c = Σ 4·n_h·d_h/(η·F·t) a query-key pair (MLA as in prefill). A pipeline's step is the sum over its stages, so `pipeline_parallel`
-    does not enter. Raises `InputError` for an efficiency outside (0, 1], an unknown precision, or a degree below 1.
+    c = Σ 4·n_h·d_h/(η·F·t) a query-key pair (MLA as in prefill). A pipeline's step is the sum over its stages, without the sends as without
+    any collective; its longest stage is told apart. The overhead is the host's, and the last stage's. Raises `InputError` for an efficiency
+    outside (0, 1], an unknown precision, a degree below 1, or more stages than layers.
 
     >>> from fleetplan import catalog
     >>> step = roofline(catalog.model("llama-2-7b").architecture, catalog.gpu("h100-sxm"), weights="bf16", kv_cache="bf16", efficiency=0.7)
@@ -49,33 +51,53 @@ def roofline(
     compute, _ = precision.compute_dtype(scheme, gpu)
     flop_per_s = efficiency * peak_flop_per_s(gpu, compute)
     bandwidth = efficiency * gpu.bandwidth_bytes_per_s
-    t, dp = layout.tensor_parallel, layout.data_parallel
-    read_once, experts = 0.0, 0.0
-    for tensor in architecture.tensors():
-        if tensor.shard == "expert":
-            experts += scheme.bytes_of(tensor) / t / dp
-        else:
-            read_once += scheme.bytes_of(tensor) / t
-    share = touched_share(architecture, max_tokens)
-    memory = (read_once + experts * share) / bandwidth
-    memory[0] = 0.0
-    per_token = 2 * architecture.parameters_active / (flop_per_s * t * dp)
-    load = replica_work(architecture, gpu, weights=weights, kv_cache=kv_cache, layout=layout)
     attention = 1.0 / efficiency / peak_flop_per_s(gpu, "bf16") if attention_flops else 0.0
-    return StepTime(
-        overhead_s=np.array([0.0, overhead_s]),
-        compute_s=np.array([0.0, per_token]),
-        memory_s=memory,
-        pair_s=load.flop_per_pair * attention,
-        window_pair_s=load.window_flop_per_pair * attention,
-        kv_token_s=load.kv_bytes_per_token / bandwidth,
-        window_kv_token_s=load.window_kv_bytes_per_token / bandwidth,
-        state_s=load.state_bytes_per_sequence / bandwidth,
-        window_tokens=load.window_tokens,
-        overhead_slope_s=0.0,
-        compute_slope_s=per_token,
-        memory_slope_s=0.0,
-    )
+    share = touched_share(architecture, max_tokens)
+    t, dp = layout.tensor_parallel, layout.data_parallel
+
+    def of(part: Architecture, hidden_s: float) -> StepTime:
+        read_once, experts, active = 0.0, 0.0, 0
+        for tensor in part.tensors():
+            if tensor.group == "embedding" and part.tied_head and not part.holds_head:
+                continue  # the last stage's copy is the one that is multiplied
+            active += tensor.parameters_active
+            if tensor.shard == "expert":
+                experts += scheme.bytes_of(tensor) / t / dp
+            else:
+                read_once += scheme.bytes_of(tensor) / t
+        memory = (read_once + experts * share) / bandwidth
+        memory[0] = 0.0
+        per_token = 2 * active / (flop_per_s * t * dp)
+        load = replica_work(part, gpu, weights=weights, kv_cache=kv_cache, layout=layout, whole=architecture)
+        return StepTime(
+            overhead_s=np.array([0.0, hidden_s]),
+            compute_s=np.array([0.0, per_token]),
+            memory_s=memory,
+            pair_s=load.flop_per_pair * attention,
+            window_pair_s=load.window_flop_per_pair * attention,
+            kv_token_s=load.kv_bytes_per_token / bandwidth,
+            window_kv_token_s=load.window_kv_bytes_per_token / bandwidth,
+            state_s=load.state_bytes_per_sequence / bandwidth,
+            window_tokens=load.window_tokens,
+            overhead_slope_s=0.0,
+            compute_slope_s=per_token,
+            memory_slope_s=0.0,
+        )
+
+    latency = of(architecture, overhead_s)
+    if layout.pipeline_parallel == 1:
+        return latency
+    stages = checked_stages(architecture, layout)
+    return pipeline(latency, [of(stage, overhead_s if stage is stages[-1] else 0.0) for stage in stages])
+
+
+def checked_stages(architecture: Architecture, layout: Layout) -> tuple[Architecture, ...]:
+    """The stages of the layout, or `InputError` where there are fewer layers."""
+    if layout.pipeline_parallel > architecture.layer_count:
+        raise InputError(
+            f"pipeline_parallel: got {layout.pipeline_parallel}, at most the {architecture.layer_count} layers of {architecture.name}"
+        )
+    return architecture.stages(layout.pipeline_parallel)
 
 
 def touched_share(architecture: Architecture, max_tokens: int) -> Floats:
@@ -114,9 +136,15 @@ def checked_layout(
 
 
 def replica_work(
-    architecture: Architecture, gpu: Gpu, *, weights: str, kv_cache: str, layout: Layout
+    architecture: Architecture,
+    gpu: Gpu,
+    *,
+    weights: str,
+    kv_cache: str,
+    layout: Layout,
+    whole: Architecture | None = None,
 ) -> Work:
-    """One GPU's work in a step, with the precision's bytes and compute dtypes by tensor group."""
+    """One GPU's work in a step, with the precision's bytes and compute dtypes by tensor group; `whole`: the model it is a stage of."""
     scheme = precision.scheme(weights, architecture)
     compute, _ = precision.compute_dtype(scheme, gpu)
     return work(
@@ -125,6 +153,7 @@ def replica_work(
         lambda group: scheme.bits_of(group) / 8,
         lambda group: compute if group in scheme.quantised else "bf16",
         precision.kv_dtype_bytes(kv_cache),
+        whole,
     )
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetplan.catalog import Gpu
-from fleetplan.physics.collectives import all_reduce_s, all_to_all_s
+from fleetplan.physics.collectives import all_reduce_s, all_to_all_s, send_s
 from fleetplan.physics.form import Floats
+from fleetplan.physics.nodes import Nodes, hops, link_kind, nodes_of
 from fleetplan.physics.roofline import peak_flop_per_s
 from fleetplan.physics.work import Work
 
@@ -24,6 +25,7 @@ TERMS = {
     "attention": "attention FLOPs of prompts",
     "kv_read": "KV cache (and MLA's compute) of the context, state of linear layers",
     "all_reduce": "tensor-parallel all-reduces, α–β",
+    "sends": "activations from one pipeline stage to the next",
     "expert_exchange": "expert-parallel dispatch and combine",
     "layers": "launch and synchronisation a layer, by tensor-parallel degree",
     "moe_layers": "routing and permutation a MoE layer",
@@ -125,9 +127,17 @@ class Rows:
 
 
 def token_rows(
-    work: Work, gpu: Gpu, engine: str, tokens: Floats, without: frozenset[str] = frozenset()
+    work: Work,
+    gpu: Gpu,
+    engine: str,
+    tokens: Floats,
+    without: frozenset[str] = frozenset(),
+    nodes: Nodes | None = None,
 ) -> Rows:
-    """Everything that depends on n alone (O[n]): matmuls, experts, head weights, collectives, overheads a layer and a step."""
+    """Everything that depends on n alone (O[n]): matmuls, experts, head weights, collectives, overheads a layer and a step.
+
+    `nodes`: where the GPUs stand (None: as the catalogue has them). Raises InputError where a link between nodes is used and not known.
+    """
     n = np.asarray(tokens, dtype=np.float64)
     one, zero = np.ones_like(n), np.zeros_like(n)
     out: list[tuple[str, str, str, Floats, Floats]] = []
@@ -169,20 +179,25 @@ def token_rows(
         ("head", "weights_bf16", "weights_bf16", one * work.head_bytes / gpu.bandwidth_bytes_per_s, zero)
     )
     t, e = layout.tensor_parallel, layout.expert_parallel
-    nodes = -(-layout.stage_gpus // link_domain_gpus(gpu))
+    place = nodes or nodes_of(gpu)
+    spanned = -(-layout.stage_gpus // place.gpus)
     link = link_kind(gpu)
-    speed = gpu.link.bytes_per_s_per_direction if nodes == 1 else 50e9
+    speed = gpu.link.bytes_per_s_per_direction if spanned == 1 else place.network(gpu, layout)
     if work.all_reduces:
-        each = all_reduce_s(work.activation_bytes_per_token * n, t, link, speed, engine, nodes)
+        each = all_reduce_s(work.activation_bytes_per_token * n, t, link, speed, engine, spanned)
         out.append(("all_reduce", "all_reduce", "all_reduce", each * work.all_reduces, zero))
     if work.expert_exchanges:
         ranks = max(e, layout.data_parallel)
-        each = 2 * all_to_all_s(work.expert_bytes_per_token * n, ranks, link, speed, engine, nodes)
+        each = 2 * all_to_all_s(work.expert_bytes_per_token * n, ranks, link, speed, engine, spanned)
         out.append(("expert_exchange", "exchange", "exchange", each * work.expert_exchanges, zero))
     if layout.pipeline_parallel > 1:
-        hop = 10e-6 + work.activation_bytes_per_token * n / speed
-        out.append(("all_reduce", "all_reduce", "all_reduce", hop * (layout.pipeline_parallel - 1), zero))
-    for name, share in degree_shares(layout.stage_gpus if work.moe_layers else t).items():
+        inside, across = hops(layout, place)
+        sent = work.activation_bytes_per_token * n
+        each = inside * send_s(sent, link, gpu.link.bytes_per_s_per_direction)
+        if across:
+            each = each + across * send_s(sent, "network", place.network(gpu, layout))
+        out.append(("sends", "all_reduce", "all_reduce", each, zero))
+    for name, share in degree_shares(work.waiting_gpus).items():
         out.append(("layers", name, name, one * share * work.layers * OVERHEAD_UNITS[name], zero))
     if work.moe_layers:
         out.append(
@@ -252,19 +267,6 @@ def degree_shares(gpus: int) -> dict[str, float]:
     low = min(int(at), 2)
     shares = {f"layer_tp{2**low}": 1 - (at - low), f"layer_tp{2 ** (low + 1)}": at - low}
     return {name: share for name, share in shares.items() if share > 0}
-
-
-def link_kind(gpu: Gpu) -> str:
-    """nvlink, infinity_fabric or pcie, by what the vendor calls it."""
-    name = gpu.link.kind.lower()
-    if "nvlink" in name and gpu.link.switched:
-        return "nvlink"
-    return "infinity_fabric" if "infinity" in name or "ici" in name or "roce" in name else "pcie"
-
-
-def link_domain_gpus(gpu: Gpu) -> int:
-    """GPUs that one NVLink domain joins: the node's, or 72 in a rack of GB200 or GB300."""
-    return 72 if gpu.name.startswith(("gb200", "gb300", "vr200")) else gpu.gpus_per_node
 
 
 def floor_constants(constants: Mapping[str, float]) -> dict[str, float]:

@@ -94,6 +94,8 @@ class Work:
     state_bytes_per_sequence: float
     window_tokens: int
     layers: int
+    waiting_gpus: int
+    """GPUs that wait for one another in a layer: the tensor-parallel group, of a model with experts all of the stage."""
     attention_layers: int
     moe_layers: int
     activation_bytes_per_token: float
@@ -112,25 +114,19 @@ def work(
     bytes_per_weight: Callable[[Group], float],
     compute_dtype: Callable[[Group], str],
     kv_dtype_bytes: float,
+    whole: Architecture | None = None,
 ) -> Work:
-    """The work of one GPU; `bytes_per_weight` and `compute_dtype` answer for a tensor's group."""
+    """The work of one GPU; `bytes_per_weight` and `compute_dtype` answer for a tensor's group.
+
+    `whole` is the model that the architecture is a pipeline stage of, whose window and experts count: the work of all stages then adds up
+    to that of the model.
+    """
     t, dp = layout.tensor_parallel, layout.data_parallel
     rows: dict[tuple[str, str, str, float, float, float, float], float] = {}
     kv = kv_w = decode = decode_w = pair = pair_w = state = 0.0
     moe_layers = attention_layers = all_reduces = exchanges = 0
     top_k = 0
-    windows = list(architecture.windows) + [
-        g.mixer.indexer.tokens
-        for g in architecture.layers
-        if isinstance(g.mixer, LatentAttention) and g.mixer.indexer and g.mixer.indexer.tokens
-    ]
-    windows += [
-        g.mixer.indexer.entries * g.mixer.ratio
-        for g in architecture.layers
-        if isinstance(g.mixer, CompressedAttention) and g.mixer.indexer
-    ]
-    # One window for all layers that have one: the widest, so that no layer is charged less than it reads.
-    window = max(windows) if windows else 0
+    window = common_window(whole or architecture)
     for group in architecture.layers:
         for name, members in _fused([x for x in group.tensors(architecture.d) if x.multiplied]).items():
             key, copies = _operator(name, members, group.ffn, layout, bytes_per_weight, compute_dtype)
@@ -203,6 +199,7 @@ def work(
         state_bytes_per_sequence=state,
         window_tokens=window,
         layers=architecture.layer_count,
+        waiting_gpus=layout.stage_gpus if (whole or architecture).is_moe else t,
         attention_layers=attention_layers,
         moe_layers=moe_layers,
         activation_bytes_per_token=2.0 * architecture.d / dp,
@@ -210,6 +207,18 @@ def work(
         expert_exchanges=exchanges,
         expert_bytes_per_token=2.0 * architecture.d * top_k / dp,
     )
+
+
+def common_window(architecture: Architecture) -> int:
+    """One window for all layers that have one [tokens]: the widest, so that no layer is charged less than it reads; 0: none has one."""
+    windows = list(architecture.windows)
+    for group in architecture.layers:
+        mixer = group.mixer
+        if isinstance(mixer, LatentAttention) and mixer.indexer and mixer.indexer.tokens:
+            windows.append(mixer.indexer.tokens)
+        elif isinstance(mixer, CompressedAttention) and mixer.indexer:
+            windows.append(mixer.indexer.entries * mixer.ratio)
+    return max(windows, default=0)
 
 
 def weight_family(bytes_per_weight: float, compute: str) -> str:

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from fleetplan import catalog
-from fleetplan.physics.terms import link_domain_gpus
+from fleetplan.physics.nodes import link_domain_gpus
 from fleetplan.prices import PriceList
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.cost import Fleet
