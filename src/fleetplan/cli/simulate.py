@@ -27,6 +27,8 @@ from fleetplan.cli.seconds import Seconds
 @click.option(
     "--steptime", "steptime_path", required=True, help="JSON: model affine, linear, vectors or table"
 )
+@click.option("--stages", type=int, help="a pipeline: steps in flight at once, of --steptime each")
+@click.option("--stage-steptime", help="JSON: the longest stage's step time, for --stages")
 @click.option(
     "--scheduler",
     default="chunked",
@@ -128,7 +130,6 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
 
     from fleetplan.engine import ClosedLoop, EngineConfig, simulate, starting
     from fleetplan.errors import InputError
-    from fleetplan.physics.steptime_file import from_json
 
     requests, order = _requests(options["requests_path"])
     if options["timeout_s"] is not None:
@@ -155,11 +156,13 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         None if options["concurrency"] is None else ClosedLoop(options["concurrency"], options["think_s"])
     )
     if options["scheduler"] == DISAGGREGATED:
+        if options["stages"] is not None or options["stage_steptime"] is not None:
+            raise InputError("--stages, --stage-steptime: not simulated for disaggregated pools, drop them")
         return run_pools(requests, config, options, closed), order
     refuse_pool_options(options)
     result = simulate(
         requests,
-        from_json(options["steptime_path"]),
+        _step(options),
         config,
         replicas=options["replicas"],
         router=options["router"],
@@ -170,6 +173,32 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         plain=options["plain"],
     )
     return result, order
+
+
+def _step(options: dict[str, Any]) -> Any:
+    """The step time of the file, or of a pipeline whose longest stage has a file of its own."""
+    from dataclasses import replace
+
+    from fleetplan.errors import InputError
+    from fleetplan.physics.steptime_file import from_json
+
+    step = from_json(options["steptime_path"])
+    stages, path = options["stages"], options["stage_steptime"]
+    if stages is None and path is None:
+        return step
+    if step.stages > 1:
+        raise InputError(
+            f"--stages, --stage-steptime: {options['steptime_path']} says its stages itself (got {step.stages}), drop them"
+        )
+    if stages is None or path is None:
+        raise InputError(
+            f"--stages, --stage-steptime: a pipeline takes both (got {f'--stages {stages}' if path is None else 'the latter alone'}), "
+            "give both or neither"
+        )
+    try:
+        return replace(step, stages=stages, stage=from_json(path))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _weights(given: str | None) -> tuple[float, ...]:

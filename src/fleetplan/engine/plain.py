@@ -13,7 +13,7 @@ from fleetplan.engine.config import NANOSECOND, EngineConfig, widest
 from fleetplan.engine.load import COMES_UP, DRAINS, GOES_DOWN, ClosedLoop, Outage
 from fleetplan.engine.outcome import FINISHED, REJECTED, TIMED_OUT, UNFINISHED, Reason
 from fleetplan.engine.plain_cache import Cache, common_keys, turns_before
-from fleetplan.engine.plain_cost import scalar_cost, window_pairs
+from fleetplan.engine.plain_cost import scalar_cost, work_of
 from fleetplan.engine.plain_retries import Clients, on_grid
 from fleetplan.engine.plain_schedulers import Schedulers
 from fleetplan.engine.plain_sequence import Replica, Sequence
@@ -158,9 +158,7 @@ class Plain(Schedulers, Clients):
                     self.break_off(replica, self.until_s)
                 break
             if kind == COMMIT:
-                replica, incarnation = self.replicas[index % len(self.replicas)], index // len(self.replicas)
-                if incarnation == replica.incarnation:
-                    self.commit(replica)
+                self.end(index)
             elif kind == OUTAGE:
                 self.outage(*self.outages[index])
             elif kind == ARRIVAL:
@@ -173,10 +171,24 @@ class Plain(Schedulers, Clients):
             elif kind == EXPIRY:
                 self.expire(self.sequences[index], key)
             elif self.replicas[index].begin_at_s + NANOSECOND == key:
-                first = self.first_of_equals(self.replicas[index], key)
-                if first.index != index:
-                    heapq.heappush(self.events, (key, BEGIN, index))
-                self.begin(first)
+                self.start(self.replicas[index], key)
+
+    def end(self, ticket: int) -> None:
+        """The step of this ticket ends, unless its replica went down since."""
+        replica = self.replicas[ticket % len(self.replicas)]
+        if ticket == self.ticket(replica):
+            self.commit(replica)
+
+    def ticket(self, replica: Replica) -> int:
+        """What the end of the step under way is known by."""
+        return replica.index + replica.incarnation * len(self.replicas)
+
+    def start(self, replica: Replica, key_s: float) -> None:
+        """A step starts now at this replica, or before it at a lower one."""
+        first = self.first_of_equals(replica, key_s)
+        if first is not replica:
+            heapq.heappush(self.events, (key_s, BEGIN, replica.index))
+        self.begin(first)
 
     def first_of_equals(self, replica: Replica, key_s: float) -> Replica:
         """Of replicas that take from one queue at the same time, to the nanosecond, the lowest goes first."""
@@ -346,30 +358,14 @@ class Plain(Schedulers, Clients):
         self.check_blocks(replica)
         if not replica.scheduled:
             return
-        n = b = d = r = x = r_w = x_w = 0
         for s in replica.scheduled:
-            for cached, new in s.pieces():
-                b += 1
-                n += new
-                d += s.decodes or (new == 1 and s.generated > 0)
-                r += cached + new
-                x += new * cached + new * (new + 1) // 2
-                if self.window:
-                    r_w += min(cached + new, self.window)
-                    x_w += window_pairs(cached, new, self.window)
             if math.isnan(s.first_scheduled_s):
                 s.first_scheduled_s = now_s
-        step_s = self.cost(n, b, d, r, x, r_w, x_w) + self.draft_s(replica) + replica.extra_s
+        replica.work = work_of(replica.scheduled, self.window)
+        step_s = self.cost(*replica.work) + self.draft_s(replica) + replica.extra_s
         replica.steps += 1
         replica.step_end_s = now_s + step_s
-        heapq.heappush(
-            self.events,
-            (
-                replica.step_end_s - NANOSECOND,
-                COMMIT,
-                replica.index + replica.incarnation * len(self.replicas),
-            ),
-        )
+        heapq.heappush(self.events, (replica.step_end_s - NANOSECOND, COMMIT, self.ticket(replica)))
 
     def break_off(self, replica: Replica, now_s: float) -> None:
         """The step under way does not come to its end: its time until now counts, its tokens do not."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from fleetplan.engine.plain_sequence import Sequence
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
 
@@ -17,6 +18,22 @@ def window_pairs(cached: int, new: int, window: int) -> int:
     """
     growing = min(max(window - cached, 0), new)
     return growing * cached + growing * (growing + 1) // 2 + (new - growing) * window
+
+
+def work_of(scheduled: Iterable[Sequence], window: int) -> tuple[int, ...]:
+    """n, B, D, R, X, R_w, X_w of a step of these sequences."""
+    n = b = d = r = x = r_w = x_w = 0
+    for s in scheduled:
+        for cached, new in s.pieces():
+            b += 1
+            n += new
+            d += s.decodes or (new == 1 and s.generated > 0)
+            r += cached + new
+            x += new * cached + new * (new + 1) // 2
+            if window:
+                r_w += min(cached + new, window)
+                x_w += window_pairs(cached, new, window)
+    return n, b, d, r, x, r_w, x_w
 
 
 def scalar_cost(steptime: StepTime) -> Callable[..., float]:

@@ -134,6 +134,8 @@ class Replica:
     free_blocks: float
     running: list[Sequence] = field(default_factory=list)
     scheduled: list[Sequence] = field(default_factory=list)
+    work: tuple[int, ...] = ()
+    """What the step under way computes: n, B, D, R, X, R_w, X_w."""
     step_end_s: float = math.inf
     begin_at_s: float = math.inf
     begun_at_s: float = 0.0

@@ -55,6 +55,11 @@ def simulate_pools(
     faults = check_pools(prefill, decode, bypass_tokens, first_token)
     if len(requests) and requests.answers.max() > 1:
         faults.append(f"requests: answers above 1 are not simulated in pools (got {requests.answers.max()})")
+    faults += [
+        f"{name}: a pipeline is not simulated in pools yet (got {pool.steptime.stages} stages), take a step time of one stage"
+        for name, pool in (("prefill", prefill), ("decode", decode))
+        if pool.steptime.stages > 1
+    ]
     if faults:
         raise InputError(*faults)
     check_seed(seed)

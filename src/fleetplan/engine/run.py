@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from fleetplan.engine.config import ROUTERS, EngineConfig
 from fleetplan.engine.histogram import from_bins, from_values
+from fleetplan.engine.lanes import check_pipeline
 from fleetplan.engine.load import ClosedLoop, Outage, outage_events
 from fleetplan.engine.outcome import REJECTED, UNFINISHED
 from fleetplan.engine.plain import Plain
+from fleetplan.engine.plain_lanes import PlainLanes
 from fleetplan.engine.result import Result, Series
 from fleetplan.engine.state import OUTAGE, make_state, successors
 from fleetplan.errors import InputError, unknown_name
@@ -56,9 +58,10 @@ def simulate(
     check_seed(seed)
     check_step(requests, steptime, config)
     check_requests(requests, config, replicas, router, closed_loop, outages)
+    check_pipeline(requests, steptime, config, router, outages)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
         raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
-    if plain:
+    if plain or steptime.stages > 1:
         return _plain(
             requests,
             steptime,
@@ -148,7 +151,9 @@ def check_requests(
 
 
 def check_step(requests: Requests, steptime: StepTime, config: EngineConfig) -> None:
-    """No step may take less than no time, as it would with a δ below 0 that is larger than what n tokens cost."""
+    """No step, or stage, may take less than no time, as it would with a δ below 0 that is larger than what n tokens cost."""
+    if steptime.stage is not None:
+        check_step(requests, steptime.stage, config)
     if not steptime.sequence_s + steptime.decode_s < 0:
         return
     most = max(min(config.max_num_seqs, len(requests)), 1)
@@ -265,7 +270,8 @@ def _plain(
     outages: tuple[Outage, ...],
     resolution_s: float | None,
 ) -> Result:
-    engine = Plain(requests, steptime, config, replicas, router, seed, until_s, closed_loop, outages)
+    kind = PlainLanes if steptime.stages > 1 else Plain
+    engine = kind(requests, steptime, config, replicas, router, seed, until_s, closed_loop, outages)
     engine.run()
     rows = engine.sequences
     for s in rows:
