@@ -101,3 +101,21 @@ def test_an_id_without_a_cache_is_what_it_was() -> None:
 def test_what_a_spec_cannot_say(engine: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         planned(engine)
+
+
+def test_levers_on_the_share_of_prompts_with_a_common_prefix() -> None:
+    shared = SPEC.replace("count: 4}", "count: 4, share: 0.9}").replace("12 req/s", "60 req/s")
+    subject = decide.plan(spec.loads(shared % "{name: vllm, prefix_caching: true}", "shared.yaml"))
+    decision = decide.decide(subject, replications=1)
+    found = {lever.change: lever for lever in levers.levers(decision) if lever.kind == "prefix share"}
+    assert set(found) == {
+        "share of prompts with a common prefix: chat 72% instead of 90%",
+        "share of prompts with a common prefix: chat 100% instead of 90%",
+    }
+    fewer, more = (
+        lever.decision.chosen.fleet.replicas  # type: ignore[union-attr]
+        for lever in found.values()
+    )
+    assert decision.chosen is not None
+    assert decision.chosen.fleet is not None
+    assert fewer > decision.chosen.fleet.replicas >= more

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fleetplan import catalog, spec
-from fleetplan.sizing import decide, levers, uncertainty
+from fleetplan.sizing import decide, drafting, levers, uncertainty
 from fleetplan.sizing.decide import Decision, Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.stages import candidates as candidate_rows
+from fleetplan.speculation.measured import measured, measured_table
 from fleetplan.traffic.requests import Requests
 
 SPEC = """
@@ -205,3 +206,35 @@ def test_a_step_that_does_not_pay_is_left_undrafted() -> None:
     )  # type: ignore
     burst = Requests.of(np.zeros(200), 100, 100)
     assert adaptive.run(burst, 1).makespan_s < always.run(burst, 1).makespan_s  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "of_its_own"),
+    [("gpt-oss-20b", "eagle3", True), ("llama-3.3-70b", "eagle3", False), ("deepseek-v3", "mtp", False)],
+)
+def test_what_is_assumed_of_drafts_is_the_least_that_was_measured(
+    model: str, draft: str, of_its_own: bool
+) -> None:
+    given = drafting.assumed(catalog.model(model))
+    assert (given.draft, given.tokens) == (draft, 3)
+    assert given.acceptance_from is not None
+    row = measured(given.acceptance_from)
+    assert row.method == draft
+    assert (row.model == model) is of_its_own
+    others = [
+        r
+        for r in measured_table().values()
+        if r.method == draft and len(r.survival) >= 3 and (r.model == model or not of_its_own)
+    ]
+    assert row.survival[:3].sum() == min(r.survival[:3].sum() for r in others)
+
+
+def test_a_lever_speculates_where_the_scenario_does_not() -> None:
+    found = [lever for lever in levers.levers(decide.decide(planned("none"))) if lever.kind == "speculation"]
+    (lever,) = found
+    assert "eagle3 × 3" in lever.change
+    assert "assumed" in lever.change
+    assert lever.verdict == "feasible"
+    assert lever.decision is not None
+    assert lever.decision.chosen is not None
+    assert lever.decision.chosen.machine.candidate.drafts is not None

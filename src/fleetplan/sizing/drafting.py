@@ -13,10 +13,12 @@ from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.step import is_given, step_of
 from fleetplan.spec.candidates import Speculation
 from fleetplan.spec.scenario import Scenario
-from fleetplan.speculation.measured import Method, measured, method, methods
+from fleetplan.speculation.measured import Method, measured, measured_table, method, methods
 from fleetplan.speculation.payoff import Draft
 from fleetplan.speculation.theory import survival
 
+ASSUMED_TOKENS = 3
+"""Drafts a step of a speculation that nobody stated."""
 HEAD_BYTES = 2.0
 """Bytes of a number in a head's own projections: bf16."""
 
@@ -69,6 +71,18 @@ def check_together(given: Speculation, model: catalog.Model, longest_tokens: int
             f"candidates.speculation: the draft {given.draft} reads at most {small.max_context_tokens:,} tokens, and the longest request "
             f"of the traffic has {longest_tokens:,}; take a draft of a longer context, or shorter requests"
         )
+
+
+def assumed(model: catalog.Model) -> Speculation:
+    """Speculation for a model of which none is stated: its MTP head where it has one, else EAGLE-3, with the least acceptance measured.
+
+    Rows of the model itself go before those of others.
+    """
+    name = "mtp" if model.architecture.mtp else "eagle3"
+    rows = [r for r in measured_table().values() if r.method == name and len(r.survival) >= ASSUMED_TOKENS]
+    own = [row for row in rows if row.model.startswith(model.name)]
+    least = min(own or rows, key=lambda row: (sum(survival(row.by_position(ASSUMED_TOKENS))), row.name))
+    return Speculation(draft=name, tokens=ASSUMED_TOKENS, acceptance_from=least.name)
 
 
 def curve(given: Speculation) -> tuple[str, tuple[float, ...]]:

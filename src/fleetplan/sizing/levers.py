@@ -17,7 +17,9 @@ from fleetplan.sizing.bounds import spoken_s
 from fleetplan.sizing.candidates import Candidate, preemption_text, speculation_text, split
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.decide import Decision, Option, Plan, decide
+from fleetplan.sizing.drafting import assumed
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.offered import offered
 from fleetplan.sizing.residents import different
 from fleetplan.sizing.settle import settle
 from fleetplan.sizing.verdict import Limit
@@ -25,11 +27,14 @@ from fleetplan.spec.caching import PrefixCaching
 from fleetplan.spec.disaggregation import Disaggregation
 from fleetplan.spec.preempting import Swap
 from fleetplan.spec.scenario import Scenario
+from fleetplan.spec.workload import ClassesWorkload
 
 LOOSER = (1.2, 1.5)
 """Factors by which a promise is loosened, one at a time."""
 DEARER = 1.5
 """A GPU whose bounds alone make the fleet this many times dearer is no lever."""
+SHARES = (0.8, 1.25)
+"""Factors on the shares of prompts with a common prefix."""
 ASSUMED_LINK = Disaggregation(link="50 GB/s", link_latency="1 ms")
 """Between pools that the scenario does not describe: one network port of 400 Gbit/s."""
 ASSUMED_SWAP = Swap(swap="64 GB", link="25 GB/s")
@@ -45,12 +50,22 @@ class Lever:
     kind: str
     change: str
     decision: Decision | None
-    """None: the candidate cannot be."""
+    """None: it was not planned; `note` says why."""
     note: str = ""
+    dearer: bool = False
+    """Not planned because its bounds alone make it much dearer."""
+
+    @property
+    def verdict(self) -> str:
+        """feasible, infeasible, dearer (by bounds alone) or cannot run."""
+        if self.decision is not None:
+            return "infeasible" if self.decision.chosen is None else "feasible"
+        return "dearer" if self.dearer else "cannot run"
 
 
 def levers(decision: Decision) -> Iterator[Lever]:
-    """Every lever of a feasible decision: precision, KV precision, chunk, TP, GPU (of the price list), disaggregation, promises, caps.
+    """Every lever of a feasible decision: precision, KV precision, chunk, TP, GPU (of the price list), speculation, disaggregation,
+    prefix shares, promises, caps.
 
     A lever on how it is run changes the chosen candidate alone; one on promises plans the chosen candidate and the next best again.
     """
@@ -61,6 +76,8 @@ def levers(decision: Decision) -> Iterator[Lever]:
     if chosen.machine.tokens:
         for kind, change, other in (*_run_otherwise(candidate, decision), *_apart(chosen, decision)):
             yield _candidate(decision, kind, change, other)
+        yield from _drafts(candidate, decision)
+        yield from _shares(chosen, decision)
     pool = [chosen, *(o for o in decision.options if o.status == "dearer")][: RIVALS + 1]
     for limit in decision.plan.traffic.limits:
         for factor in LOOSER:
@@ -154,6 +171,46 @@ def _resident_words(count: int) -> str:
     return f"{count} adapter{'s' if count > 1 else ''} resident"
 
 
+def _drafts(candidate: Candidate, decision: Decision) -> Iterator[Lever]:
+    """Speculation as it was measured elsewhere, where the scenario names none."""
+    scenario, model = decision.plan.scenario, decision.plan.model
+    assert isinstance(scenario, Scenario)
+    assert model is not None
+    if any(choice != "none" for choice in scenario.candidates.speculation):
+        return
+    given = assumed(model)
+    change = f"{given.draft} × {given.tokens}, acceptance of {given.acceptance_from} assumed"
+    yield _candidate(decision, "speculation", change, replace(candidate, speculation=speculation_text(given)))
+
+
+def _shares(chosen: Option, decision: Decision) -> Iterator[Lever]:
+    """More or fewer of the prompts that begin with a common text, where the chosen candidate keeps those."""
+    subject = decision.plan
+    scenario, model = subject.scenario, subject.model
+    assert isinstance(scenario, Scenario)
+    assert model is not None
+    if chosen.machine.candidate.caching is None or not isinstance(scenario.workload, ClassesWorkload):
+        return
+    for factor in SHARES:
+        told, classes = [], []
+        for each in scenario.workload.classes:
+            prefix = each.shared_prefix
+            if prefix is not None and (share := min(prefix.share * factor, 1.0)) != prefix.share:
+                told.append(f"{each.name} {share:.0%} instead of {prefix.share:.0%}")
+                each = each.model_copy(update={"shared_prefix": prefix.model_copy(update={"share": share})})
+            classes.append(each)
+        if not told:
+            continue
+        workload = scenario.workload.model_copy(update={"classes": tuple(classes)})
+        other = scenario.model_copy(update={"workload": workload})
+        traffic = offered(other, model.architecture.max_context_tokens)
+        built = build(chosen.machine.candidate, other, model, traffic.requests())
+        machines = {built.candidate.candidate_id: built}
+        made = _planned(replace(subject, scenario=other, traffic=traffic, machines=machines))
+        change = "share of prompts with a common prefix: " + ", ".join(told)
+        yield Lever("prefix share", change, made, _why(made))
+
+
 def _apart(chosen: Option, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
     """Prefill in a pool of its own, at the ratio that its work asks for; or back in one, or with one replica fewer of either pool."""
     candidate = chosen.machine.candidate
@@ -190,9 +247,14 @@ def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> 
     if built.reason is not None:
         return Lever(kind, change, None, built.reason)
     if kind == "GPU" and (dearer := _too_dear(built, decision)):
-        return Lever(kind, change, None, dearer)
+        return Lever(kind, change, None, dearer, dearer=True)
     made = _planned(replace(subject, machines={other.candidate_id: built}))
-    return Lever(kind, change, made, made.options[0].reason if made.chosen is None else "")
+    return Lever(kind, change, made, _why(made))
+
+
+def _why(made: Decision) -> str:
+    """Why nothing of a plan anew will do."""
+    return made.options[0].reason if made.chosen is None else ""
 
 
 def _too_dear(built: Machine, decision: Decision) -> str | None:

@@ -185,7 +185,7 @@ def _levers(decision: Decision) -> list[Row]:
             {
                 "lever": lever.kind,
                 "change": lever.change,
-                "verdict": "feasible" if fleet else "infeasible",
+                "verdict": lever.verdict,
                 "gpu": after.machine.candidate.gpu if after else None,
                 "replicas": fleet.replicas if fleet else None,
                 "gpus": fleet.gpus if fleet else None,
