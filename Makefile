@@ -23,8 +23,8 @@ help: ## list the targets
 
 .PHONY: plan
 plan: .venv/warm ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
-	@$(PY) -m snakemake --workflow-profile workflow/profiles/$(PROFILE) --quiet rules \
-		$(if $(SCENARIO),--config scenario='$(SCENARIO)') $(SNAKEMAKE_ARGS)
+	@$(PY) -m snakemake --quiet host $(if $(SNAKEMAKE_ARGS),,progress rules) $(if $(SCENARIO),--config scenario='$(SCENARIO)') \
+		--workflow-profile workflow/profiles/$(PROFILE) $(SNAKEMAKE_ARGS)
 	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit, probability_holds, replicas_for_95_percent FROM decisions"; echo 'reports: reports/index.html'; }
 
 .PHONY: test

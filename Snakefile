@@ -8,5 +8,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        # Parts are wanted in themselves, else one that a stopped job took with it would not be missed.
+        PLANNED,
         STORE,
         expand(MANIFEST, scenario=CHOSEN),

@@ -86,7 +86,7 @@ class Copy:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=400)
         return process.returncode, out
 
     def would_run(self) -> set[str]:
@@ -107,9 +107,11 @@ class Copy:
 
 
 def copy_of(project: Path, folder: Path) -> Copy:
-    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info", "engine")
     for name in ("src", "workflow", "data/models"):
         shutil.copytree(project / name, folder / name, ignore=skipped)
+    # The engine is the project's own, with its compiled kernels.
+    (folder / "src/fleetplan/engine").symlink_to(project / "src/fleetplan/engine", target_is_directory=True)
     for name in ("Snakefile", "data/gpus.yaml", "data/engines.yaml"):
         if (project / name).is_file():
             shutil.copy(project / name, folder / name)

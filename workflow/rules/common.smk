@@ -16,7 +16,7 @@ from fleetplan.store.tables import EVIDENCE, OF_FLEETS, STAGES, stage_tables
 
 def refuse(*lines):
     """End with these lines and nothing else: a user's mistake needs no traceback."""
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    tell(*lines)
     sys.exit(2)
 
 
@@ -34,53 +34,70 @@ os.environ["FLEETPLAN_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(workflow.basedir) / "src"), os.environ.get("PYTHONPATH")])
 )
-FLEETPLAN = '"$FLEETPLAN_PYTHON" -m fleetplan'
+os.environ["FLEETPLAN_JOB"] = str(Path(workflow.basedir) / "workflow/job")
+
+
+NAMED = list(filter(None, map(str.strip, str(config.get("scenario", "")).split(","))))
 
 
 def read_specs():
-    """Every scenario of data/scenarios with its file, by name; all faults of all files at once."""
-    from fleetplan.spec import check, load
+    """(scenarios, fleets): file and spec of each by name. All faults of all files at once refuse the plan; where some scenarios are
+    named, those of their own files do, and a faulty file besides is left out with a warning.
+    """
+    from fleetplan.spec.fleet import SharedFleet
+    from fleetplan.spec.several import read_all
 
-    files = sorted(str(path) for path in Path("data/scenarios").glob("*.yaml"))
-    if not files:
-        refuse("data/scenarios: holds no spec (*.yaml); write one, README.md shows how")
-    faults = [line for lines in check(files).values() for line in lines]
-    if faults:
-        refuse(*faults)
-    scenarios = {file: load(file) for file in files}
-    return {each.scenario: (file, each) for file, each in scenarios.items()}
-
-
-def read_fleets():
-    """Every fleet of data/fleets with its file, by name; all faults of all files at once."""
-    from fleetplan.spec.fleet import load_fleet
-
-    found, faults = {}, []
-    for file in sorted(str(path) for path in Path("data/fleets").glob("*.yaml")):
-        try:
-            fleet = load_fleet(file)
-        except InputError as error:
-            faults += error.lines
-            continue
-        if fleet.fleet in SPECS or fleet.fleet in found:
-            faults.append(
-                f"{file}: fleet: is the name of another fleet or scenario too (got {fleet.fleet}), names must differ"
-            )
-        found[fleet.fleet] = (file, fleet)
-    if faults:
-        refuse(*faults)
-    return found
-
-
-def choose():
-    """The scenarios that --config scenario=a,b names; all without it."""
-    named = [name for name in str(config.get("scenario", "")).split(",") if name]
+    files = [
+        str(path)
+        for folder in ("data/scenarios", "data/fleets")
+        for path in sorted(Path(folder).glob("*.yaml"))
+    ]
+    found = read_all(files)
     faults = [
-        unknown_name("scenario", name, SPECS) for name in named if name not in SPECS
+        line
+        for each in found
+        for line in (*each.faults, *misplaced(each))
+        if not NAMED or each.name in NAMED
     ]
     if faults:
-        refuse(*faults)
-    return named or sorted(SPECS)
+        refuse(*dict.fromkeys(faults))
+    left_out = [each for each in found if each.faults or misplaced(each)]
+    for each in left_out:
+        tell(*each.faults, *misplaced(each), f"{each.path}: left out of this plan")
+    specs, fleets = {}, {}
+    for each in found:
+        if each not in left_out:
+            kind = fleets if isinstance(each.spec, SharedFleet) else specs
+            kind[each.name] = (each.path, each.spec)
+    if not specs and not fleets and not NAMED:
+        refuse("data/scenarios: holds no spec (*.yaml); write one, README.md shows how")
+    unknown = [
+        (
+            f"{name} is a fleet: `make plan` without SCENARIO plans it"
+            if name in fleets
+            else unknown_name("scenario", name, specs)
+        )
+        for name in NAMED
+        if name not in specs
+    ]
+    if unknown:
+        refuse(*unknown)
+    return specs, fleets, sorted({each.name for each in found})
+
+
+def misplaced(each):
+    """What is wrong with a file where it lies: scenarios in data/scenarios, fleets in data/fleets."""
+    from fleetplan.spec.fleet import SharedFleet
+
+    home = "fleets" if isinstance(each.spec, SharedFleet) else "scenarios"
+    if each.spec is None or Path(each.path).parent.name == home:
+        return ()
+    return (f"{each.path}: holds a {home[:-1]}, which belongs into data/{home}",)
+
+
+def tell(*lines):
+    """Words for the person, not for a machine."""
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 @functools.cache
@@ -118,6 +135,12 @@ def digest_of(stage):
     return digest
 
 
+def job(verb, arguments, subject=""):
+    """The shell command of a rule: a verb of the command line in its log, with a line at its beginning and at its end."""
+    what = f"{verb} of {subject}" if subject else verb
+    return f'bash "$FLEETPLAN_JOB" "{what}" {{log:q}} "$FLEETPLAN_PYTHON" -m fleetplan {verb} {arguments}'
+
+
 def parts(*stages):
     """The parts that these stages fill, as patterns with their subject, scenario or fleet, as the only wildcard."""
     return [
@@ -127,13 +150,31 @@ def parts(*stages):
     ]
 
 
-SPECS = read_specs()
-CHOSEN = choose()
-FLEETS = read_fleets()
+SPECS, FLEETS, KNOWN = read_specs()
+CHOSEN = sorted(set(NAMED)) or sorted(SPECS)
 # Where some scenarios are chosen, no fleet is planned: it would need the others.
-FLEETS_CHOSEN = [] if config.get("scenario") else sorted(FLEETS)
+FLEETS_CHOSEN = [] if NAMED else sorted(FLEETS)
+# The parts of all that is planned.
+PLANNED = [
+    *(
+        part.format(scenario=scenario)
+        for scenario in CHOSEN
+        for part in parts(*STAGES[:-1])
+    ),
+    *(
+        part.format(fleet=fleet)
+        for fleet in FLEETS_CHOSEN
+        for part in parts(*OF_FLEETS)
+    ),
+]
+
+for folder in sorted(Path(PARTS).glob("*/")):
+    if folder.name not in KNOWN:
+        tell(
+            f"{folder}: no spec has this name any more, so the store leaves it out; delete the folder to forget it"
+        )
 
 
 wildcard_constraints:
-    scenario="|".join(map(re.escape, SPECS)),
+    scenario="|".join(map(re.escape, SPECS)) or "(?!)",
     fleet="|".join(map(re.escape, FLEETS)) or "(?!)",

@@ -15,7 +15,7 @@ rule candidates:
         digest=digest_of("candidates"),
         code=code_fingerprint("candidates"),
     shell:
-        FLEETPLAN + " candidates {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("candidates", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # Step times and bounds of every candidate that fits.
@@ -33,7 +33,7 @@ rule roofline:
         digest=digest_of("roofline"),
         code=code_fingerprint("roofline"),
     shell:
-        FLEETPLAN + " roofline {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("roofline", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # Simulations of the candidates that the bounds leave alive.
@@ -51,7 +51,7 @@ rule batching:
         digest=digest_of("batching"),
         code=code_fingerprint("batching"),
     shell:
-        FLEETPLAN + " batching {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("batching", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # Where speculative decoding pays, and where it stops.
@@ -69,7 +69,7 @@ rule speculation:
         digest=digest_of("speculation"),
         code=code_fingerprint("speculation"),
     shell:
-        FLEETPLAN + " speculation {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("speculation", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # The decision, with its evidence.
@@ -87,7 +87,7 @@ rule sizing:
         digest=digest_of("sizing"),
         code=code_fingerprint("sizing"),
     shell:
-        FLEETPLAN + " sizing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("sizing", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # Closed forms beside the simulations, about the decided count.
@@ -105,7 +105,7 @@ rule queueing:
         digest=digest_of("queueing"),
         code=code_fingerprint("queueing"),
     shell:
-        FLEETPLAN + " queueing {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("queueing", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # What the fleet that a scenario names under `capacity` holds; empty where it names none.
@@ -122,7 +122,7 @@ rule capacity:
         digest=digest_of("capacity"),
         code=code_fingerprint("capacity"),
     shell:
-        FLEETPLAN + " capacity {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("capacity", "{input.spec:q} --parts {PARTS:q}", "{wildcards.scenario}")
 
 
 # Several scenarios on one stock of GPUs and one budget.
@@ -139,4 +139,4 @@ rule fleet:
         digest=lambda wildcards: fleet_digest(FLEETS[wildcards.fleet][1]),
         code=code_fingerprint("fleet"),
     shell:
-        FLEETPLAN + " fleet {input.spec:q} --parts {PARTS:q} > {log:q} 2>&1"
+        job("fleet", "{input.spec:q} --parts {PARTS:q}", "{wildcards.fleet}")

@@ -13,8 +13,11 @@ rule report:
     params:
         code=code_fingerprint("report"),
     shell:
-        FLEETPLAN
-        + " report {wildcards.scenario:q} --store {input:q} --out {REPORTS:q} > {log:q} 2>&1"
+        job(
+            "report",
+            "{wildcards.scenario:q} --store {input:q} --out {REPORTS:q}",
+            "{wildcards.scenario}",
+        )
 
 
 # Every public point predicted, with its error: `snakemake validate_model`; no plan hangs on it. `load` takes its parts where they are.
@@ -29,5 +32,4 @@ rule validate_model:
     params:
         code=code_fingerprint("validate-model"),
     shell:
-        FLEETPLAN
-        + " validate-model --html {output.html:q} --parts results/accuracy > {log:q} 2>&1"
+        job("validate-model", "--html {output.html:q} --parts results/accuracy")

@@ -37,39 +37,6 @@ def validate(paths: Iterable[str | Path]) -> list[str]:
 
 def check(paths: Iterable[str | Path]) -> dict[str, list[str]]:
     """The faults of each file, one line each, by its path as given."""
-    from fleetplan.errors import InputError
+    from fleetplan.spec.several import read_all
 
-    found: dict[str, list[str]] = {}
-    names: dict[str, str] = {}
-    for path in map(str, paths):
-        if path in found:
-            continue
-        found[path] = []
-        try:
-            scenario, at = _scenario_in(path)
-        except InputError as error:
-            found[path] = list(error.lines)
-            continue
-        if scenario is None:
-            continue
-        name = scenario.scenario
-        if name in names:
-            found[path].append(
-                f"{path}:{at[0]}:{at[1]}: scenario: is the name of {names[name]} too (got {name}), give each file a name of its own"
-            )
-        names[name] = path
-    return found
-
-
-def _scenario_in(path: str) -> tuple[Asked | None, tuple[int, int]]:
-    """The scenario of a file and where its name stands; None where it holds a fleet of scenarios, which is checked too."""
-    from fleetplan.spec.document import read
-    from fleetplan.spec.reading import scenario_of
-
-    document = read(Path(path))
-    if isinstance(document.value, dict) and "fleet" in document.value and "scenario" not in document.value:
-        from fleetplan.spec.fleet import fleet_of
-
-        fleet_of(document, Path(path).parent)
-        return None, (1, 1)
-    return scenario_of(document, Path(path).parent), document.place(("scenario",))
+    return {found.path: list(found.faults) for found in read_all(paths)}
