@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fleetplan import __version__
+from fleetplan import __version__, progress
 from fleetplan.errors import InputError
 
 # verb: (module under fleetplan.cli, one line of help). The module holds a click command named `command`.
@@ -76,7 +76,8 @@ def group() -> None:
 def main() -> None:
     """Run the command line; an `InputError` is printed line by line and exits with 2."""
     try:
-        group(prog_name="fleetplan")
+        with progress.shown():
+            group(prog_name="fleetplan")
     except InputError as error:
         for line in error.lines:
             click.echo(line, err=True)

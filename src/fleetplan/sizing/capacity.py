@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fleetplan import catalog
+from fleetplan import catalog, progress
 from fleetplan.errors import InputError
 from fleetplan.sizing import buying
 from fleetplan.sizing.binding import resource_bound
@@ -106,11 +106,12 @@ def capacity(
             )
     rate = saturation or (lambda built: sustainable_rate_per_s(built, subject.traffic))
     scaled = _Scaled(subject)
-    held = [
-        _held(built, stock[built.candidate.gpu], subject, scaled, rate)
-        for built in subject.machines.values()
-        if built.candidate.gpu in stock
-    ]
+    asked = [built for built in subject.machines.values() if built.candidate.gpu in stock]
+    held = []
+    for built in progress.each(asked, "candidate", lambda built: built.candidate.label):
+        held.append(_held(built, stock[built.candidate.gpu], subject, scaled, rate))
+        reached = held[-1].rate_per_s
+        progress.say(f"holds {reached:.4g} requests/s" if reached else held[-1].reason or "")
     return Capacity(subject, stock, tuple(sorted(held, key=_rank)))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fleetplan.sizing import buying, pricing
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.decide import Decision, Option
-from fleetplan.sizing.uncertainty import Interval, needs
+from fleetplan.sizing.uncertainty import Interval, over
 
 RIVALS = 2
 """Besides the chosen candidate, so many of the next cheapest are searched anew in every draw."""
@@ -85,7 +85,7 @@ def _factors(decision: Decision, candidate: Candidate, seed: int) -> NDArray[np.
 
 
 def _counts(decision: Decision, option: Option, found: Interval) -> tuple[int | None, ...]:
-    return tuple(needs(decision, option, trial.draw).replicas for trial in found.trials)
+    return tuple(trial.replicas for trial in over(decision, option, [trial.draw for trial in found.trials]))
 
 
 def _gpus(option: Option, counts: tuple[int | None, ...], decision: Decision) -> NDArray[np.float64]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fleetplan import catalog, prices
+from fleetplan import catalog, prices, progress
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.sizing import bounds, buying, endpoint
 from fleetplan.sizing.apart import build
-from fleetplan.sizing.candidates import expand
+from fleetplan.sizing.candidates import Candidate, expand
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.machine import Machine
@@ -91,7 +91,7 @@ def plan(scenario: Asked) -> Plan:
     traffic = offered(scenario, model.architecture.max_context_tokens)
     machines = {
         candidate.candidate_id: build(candidate, scenario, model, traffic.requests())
-        for candidate in expand(scenario)
+        for candidate in progress.each(expand(scenario), "memory and step times of candidate", _label)
     }
     return Plan(scenario, model, traffic, machines)
 
@@ -153,19 +153,21 @@ def verdict_at(
         shortfalls = (*shortfalls, "throughput")
 
     def run(replication: int):  # type: ignore[no-untyped-def]
+        progress.say(f"replication {replication + 1}")
         return built.run(traffic.requests(replication), engines, traffic.seed + replication), traffic.warmup_s
 
-    return judge(
-        replicas,
-        traffic.limits,
-        built.client_s,
-        run,
-        utilisation=utilisation,
-        max_utilisation=scenario.policy.max_utilisation,
-        looks=looks,
-        exact=traffic.exact,
-        shortfalls=shortfalls,
-    )
+    with progress.during(f"{replicas} replica{'s' * (replicas != 1)}"):
+        return judge(
+            replicas,
+            traffic.limits,
+            built.client_s,
+            run,
+            utilisation=utilisation,
+            max_utilisation=scenario.policy.max_utilisation,
+            looks=looks,
+            exact=traffic.exact,
+            shortfalls=shortfalls,
+        )
 
 
 def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> str | None:
@@ -215,9 +217,10 @@ def decide(
     pruned: dict[str, tuple[_Open, Option]] = {}
     settled: set[str] = set()
     while True:
-        for item in waiting:
+        for item in progress.each(waiting, "candidate", lambda item: item.built.candidate.label):
             ceiling = _second(found) if prune else None
             option = _searched(item, subject, rate_of, ceiling, replications)
+            progress.say(_came_to(option))
             if option.status == "pruned":
                 pruned[item.identity] = item, option
             else:
@@ -226,7 +229,9 @@ def decide(
         if settle is None or not ranked or ranked[0].machine.candidate.candidate_id in settled:
             break
         settled.add(ranked[0].machine.candidate.candidate_id)
-        best = settle(ranked[0])
+        with progress.during(f"the cheapest so far, {ranked[0].machine.candidate.label}, looked at closer"):
+            best = settle(ranked[0])
+            progress.say(_came_to(best))
         found = ranked[1:]
         (found if best.status == "dearer" else options).append(best)
         ceiling = _second(found)
@@ -289,6 +294,18 @@ def _opened(
         cost = _fleet(built, subject, lower, usd).usd_per_hour
         open_.append(_Open(cost, candidate.candidate_id, built, lower, usd))
     return options, sorted(open_, key=lambda item: (item.usd_per_hour, item.identity))
+
+
+def _label(candidate: Candidate) -> str:
+    return candidate.label
+
+
+def _came_to(option: Option) -> str:
+    """What came of a search, in a few words."""
+    count = option.found.replicas if option.found else None
+    if option.status == "dearer" and option.fleet is not None:
+        return f"{count} replica{'s' * (count != 1)}, {option.fleet.gpus} GPUs, {option.fleet.usd_per_hour:.2f} USD/h"
+    return f"{option.status}, {option.reason}"
 
 
 def _second(found: list[Option]) -> float | None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from fleetplan import progress
 from fleetplan.sizing import buying
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.counting import ceil_ratio
@@ -49,7 +50,7 @@ def months(decision: Decision) -> Iterator[Month]:
         return verdict_at(chosen.machine, grown, sustainable, replicas).passes
 
     count = chosen.fleet.replicas
-    for month in range(growth.months + 1):
+    for month in progress.each(range(growth.months + 1), "month"):
         before, factor = count, (1 + growth.per_month) ** month
         rate = subject.traffic.rate_per_s * factor
         if month:

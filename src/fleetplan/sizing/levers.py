@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from fleetplan import progress
 from fleetplan.engine.config import MOST_ADAPTERS
 from fleetplan.errors import InputError
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
@@ -84,7 +85,9 @@ def levers(decision: Decision) -> Iterator[Lever]:
             change, looser = _looser(limit, factor)
             limits = tuple(looser if each is limit else each for each in decision.plan.traffic.limits)
             traffic = replace(decision.plan.traffic, limits=limits)
-            yield Lever("promise", change, _replan(replace(decision.plan, traffic=traffic), pool))
+            with progress.during(f"lever promise, {change}"):
+                made = _replan(replace(decision.plan, traffic=traffic), pool)
+            yield Lever("promise", change, made)
     policy = decision.plan.scenario.policy
     if policy.max_utilisation < 0.9:
         yield _policy(
@@ -248,7 +251,8 @@ def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> 
         return Lever(kind, change, None, built.reason)
     if kind == "GPU" and (dearer := _too_dear(built, decision)):
         return Lever(kind, change, None, dearer, dearer=True)
-    made = _planned(replace(subject, machines={other.candidate_id: built}))
+    with progress.during(f"lever {kind}, {change}"):
+        made = _planned(replace(subject, machines={other.candidate_id: built}))
     return Lever(kind, change, made, _why(made))
 
 
@@ -292,7 +296,8 @@ def _policy(decision: Decision, pool: list[Option], kind: str, change: str, **up
     scenario = decision.plan.scenario
     policy = scenario.policy.model_copy(update=update)
     subject = replace(decision.plan, scenario=scenario.model_copy(update={"policy": policy}))
-    return Lever(kind, change, _replan(subject, pool))
+    with progress.during(f"lever {kind}, {change}"):
+        return Lever(kind, change, _replan(subject, pool))
 
 
 def _replan(subject: Plan, pool: list[Option]) -> Decision:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize, sparse
 
+from fleetplan import progress
 from fleetplan.sizing.decide import Option, decide, plan
 from fleetplan.sizing.nearest import nearest_change
 from fleetplan.sizing.settle import settle
@@ -76,7 +77,7 @@ def size(scenario: Asked) -> Sized:
     subject = plan(scenario)
     kinds = dict.fromkeys(built.candidate.gpu for built in subject.machines.values())
     choices, refused = [], {}
-    for kind in kinds:
+    for kind in progress.each(list(kinds), f"{scenario.scenario} on GPU kind"):
         machines = {
             key: built
             for key, built in subject.machines.items()
@@ -85,8 +86,10 @@ def size(scenario: Asked) -> Sized:
         decision = decide(replace(subject, machines=machines), settle=functools.partial(settle, subject))
         if decision.chosen is None:
             refused[kind] = nearest_change(decision)[0]
+            progress.say(refused[kind])
         else:
             choices.append(_choice(scenario.scenario, decision.chosen))
+            progress.say(f"{choices[-1].gpus} GPUs, {choices[-1].usd_per_hour:.2f} USD/h")
     return Sized(scenario.scenario, tuple(choices), refused)
 
 

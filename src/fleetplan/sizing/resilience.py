@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetplan import progress
 from fleetplan.engine import Result, simulate
 from fleetplan.engine.load import Outage
 from fleetplan.sizing.decide import FEWEST_REPLICATIONS, Decision, Plan
@@ -120,7 +121,14 @@ def resilience(decision: Decision) -> Iterator[Resilience]:
     count, running = chosen.fleet.replicas, chosen.fleet.replicas + chosen.fleet.spare_replicas
     for event in events(subject.scenario.policy):
         faced = functools.cache(functools.partial(face, subject, chosen.machine, event))
-        yield Resilience(faced(running), needed(faced, event, count))
+        with progress.during(f"while {event.name}"):
+            found = Resilience(faced(running), needed(faced, event, count))
+            progress.say(
+                f"{found.needed_replicas} replicas keep every promise"
+                if found.needed_replicas
+                else "no count holds"
+            )
+        yield found
 
 
 def needed(faced: Callable[[int], Faced], event: Event, count: int) -> int | None:
@@ -144,6 +152,7 @@ def face(
     during: list[list[Sample]] = [[] for _ in traffic.limits]
     whole: list[list[Sample]] = [[] for _ in traffic.limits]
     for replication in range(1 if traffic.exact else given or FEWEST_REPLICATIONS):
+        progress.say(f"{replicas} replicas, replication {replication + 1}")
         requests = traffic.requests(replication)
         start = busiest_s(requests.arrival_s, length, traffic.warmup_s, traffic.duration_s)
         result = run(built, traffic, replication, replicas, outages_of(built, gone, start, event.drains))

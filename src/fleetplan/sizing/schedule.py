@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetplan import progress
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.curve import Curve
 from fleetplan.sizing.decide import Decision
@@ -52,6 +53,7 @@ def schedule(decision: Decision, curve: Curve, given: Autoscaling) -> Schedule:
     count, cap = chosen.fleet.replicas, decision.plan.scenario.policy.max_utilisation
     for added in range(count + 1):
         serving = least_serving(curve, cap, given.minimum, count, added)
+        progress.say(f"the fleet as it follows the traffic, {serving.min()} to {serving.max()} replicas")
         made = Schedule(curve, serving, paid_s(curve, serving, given), added)
         if (serving == count).all():
             return made

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fleetplan import progress
 from fleetplan.engine import Speculation
 from fleetplan.physics.form import StepTime
 from fleetplan.sizing import pricing
@@ -149,7 +151,19 @@ def interval(decision: Decision) -> Interval | None:
     given = decision.plan.scenario.policy.uncertainty
     if chosen is None or chosen.found is None or chosen.found.replicas is None or not given.draws:
         return None
-    return Interval(tuple(needs(decision, chosen, draw) for draw in drawn(decision)), given.level)
+    return Interval(over(decision, chosen, drawn(decision)), given.level)
+
+
+def over(decision: Decision, option: Option, draws: Sequence[Draw]) -> tuple[Trial, ...]:
+    """What a sized option needs in each of the draws."""
+    made = []
+    for draw in progress.each(
+        draws, "draw", lambda draw: f"{option.machine.candidate.label}, rate × {draw.rate:.2f}"
+    ):
+        made.append(needs(decision, option, draw))
+        count = made[-1].replicas
+        progress.say("more replicas than were searched" if count is None else f"{count} replicas")
+    return tuple(made)
 
 
 def drawn(decision: Decision) -> tuple[Draw, ...]:

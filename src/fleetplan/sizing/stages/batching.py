@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetplan import progress
 from fleetplan.engine.result import Promise
 from fleetplan.sizing.binding import resource_bound
 from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s
@@ -20,12 +21,13 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
     """Table → rows; a candidate whose lone request breaks a promise is left out, as its bounds rule it out."""
     simulations, saturation = [], []
     mix = subject.traffic.requests()
-    for identity, built in subject.machines.items():
-        if built.reason is not None:
-            continue
+    able = [(identity, built) for identity, built in subject.machines.items() if built.reason is None]
+    for identity, built in progress.each(able, "candidate", lambda each: each[1].candidate.label):
         if hopeless(built, subject) is not None:
+            progress.say("a lone request breaks a promise")
             continue
         rate = sustainable_rate_per_s(built, subject.traffic)
+        progress.say(f"{rate:.4g} requests/s saturated")
         work = built.least_work_s(mix)
         saturation.append(
             {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetplan import progress
 from fleetplan.queueing.goodput import caps_to, goodput_curve
 from fleetplan.queueing.room import room_row
 from fleetplan.queueing.rows import (
@@ -48,7 +49,9 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
         and m.candidate.max_adapters is None
     }
     made: Rows = {"queueing": [], "chain_errors": [], "goodput": [], "room": [], "endpoints": []}
-    for name, machine in runnable.items():
+    for name, machine in progress.each(
+        list(runnable.items()), "closed forms of candidate", lambda each: each[1].candidate.label
+    ):
         assert machine.step is not None
         assert machine.config is not None
         made["queueing"] += queueing_rows(

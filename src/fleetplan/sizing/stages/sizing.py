@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetplan import progress
 from fleetplan.sizing.binding import binding_limit
 from fleetplan.sizing.certificate import certificate_of
 from fleetplan.sizing.choice import Choice, choices
@@ -181,6 +182,8 @@ def _levers(decision: Decision) -> list[Row]:
     for lever in levers(decision):
         after = lever.decision.chosen if lever.decision else None
         fleet = after.fleet if after else None
+        came_to = f"{fleet.gpus} GPUs, {fleet.usd_per_hour:.2f} USD/h" if fleet else "infeasible"
+        progress.say(f"lever {lever.kind}, {lever.change}: {came_to}")
         made.append(
             {
                 "lever": lever.kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fleetplan import catalog
+from fleetplan import catalog, progress
 from fleetplan.errors import InputError
 from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.drafting import check_together, curve, drafter, head
@@ -26,7 +26,7 @@ def rows(scenario: Asked) -> Rows:
         return {name: [] for name in empty}
     model = catalog.model(scenario.model_reference)
     sweep, choices = [], []
-    for candidate in expand(scenario):
+    for candidate in progress.each(expand(scenario), "candidate", lambda candidate: candidate.label):
         # How fast the target steps has nothing to do with who drafts.
         alone = dataclasses.replace(candidate.decode, speculation="none")
         built = machine(alone, scenario, model, 1, 1)
