@@ -156,10 +156,20 @@ def test_points_are_left_out_by_rule_and_counted(tmp_path):
     assert {row["calibration"] for row in each} == {"pair", "nearest"}
     assert json.loads(json.dumps(document, allow_nan=False))["tpot"]["median"] >= 0
     path.write_text(header.replace("silicon_tpot_ms", "tpot") + "\n" + rows[0] + "\n")
-    with pytest.raises(InputError, match="columns missing: silicon_tpot_ms"):
+    with pytest.raises(
+        InputError,
+        match=r"points\.csv:1: columns missing: silicon_tpot_ms \(got .*\); add them, like silicon_tpot_ms 7\.24",
+    ):
+        read_points(path)
+    path.write_text(header + "\n" + rows[0].replace(",8,1,40", ",8,two,40") + "\n")
+    with pytest.raises(
+        InputError, match=r"points\.csv:2: column tp_size: must be a number \(got 'two'\), like 1"
+    ):
         read_points(path)
     path.write_text(header + "\n" + rows[0].replace(",8,1,40", ",eight,1,40") + "\n")
-    with pytest.raises(InputError, match=r"points\.csv:2: concurrency: a number is needed"):
+    with pytest.raises(
+        InputError, match=r"points\.csv:2: column concurrency: must be a number \(got .eight.\), like 16"
+    ):
         read_points(path)
 
 

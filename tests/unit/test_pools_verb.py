@@ -65,7 +65,7 @@ def test_the_decode_pool_may_be_other_hardware(files: Path) -> None:
         ((*POOLS, "--link", "50"), "--link: needs a unit"),
         ((*POOLS, "--prefill-scheduler", "static"), "prefill: scheduler static is none that a pool can have"),
         ((*POOLS, "--decode-router", "central_queue"), "decode: central_queue cannot say"),
-        ((*POOLS, "--first-token", "never"), "first_token: unknown choice (got 'never')"),
+        ((*POOLS, "--first-token", "never"), "--first-token: unknown choice (got 'never')"),
         ((*POOLS, "--start-up-s", "3"), "--start-up-s: not simulated"),
         ((*POOLS, "--kv-bytes-per-token", "0"), "link: kv_bytes_per_token is missing"),
         ((*POOLS, "--decode-replicas", "0"), "decode: replicas must be at least 1 (got 0)"),

@@ -186,7 +186,7 @@ def test_tiers_of_an_api_are_judged_by_what_they_state() -> None:
             "",
             "api: {input: 1 USD/Mtoken, output: 1 USD/Mtoken, tiers: [{name: a, input: 1 USD/Mtoken, output: 1 USD/Mtoken}, "
             "{name: a, input: 1 USD/Mtoken, output: 1 USD/Mtoken}]}",
-            "two tiers of one name",
+            "name of an earlier tier",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_meaning_is_strict_json() -> None:
         (CLASS, CLASS.replace("1 s}", "{base: 1 s}}"), 12, "per_prompt_token"),
         (CLASS, CLASS.replace("p99: 1 s", "p50: 2 s, p99: 1 s"), 12, "promises less time at p99"),
         (CLASS, CLASS.replace("p99: 1 s", "p99.90: 1 s"), 12, "write it p99.9"),
-        (CLASS, CLASS + "      empirical: azure-2023-conv\n", 7, "give one or the other"),
+        (CLASS, CLASS + "      empirical: azure-2023-conv\n", 13, "give one or the other"),
     ],
 )
 def test_what_does_not_fit_together(old: str, new: str, line: int, says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +31,14 @@ REQUIRED = (
     "silicon_ttft_ms",
     "silicon_tpot_ms",
 )
+EXAMPLE = {
+    "model_path": "meta-llama/Llama-3.1-8B-Instruct", "system": "h100_sxm", "backend": "vllm", "mode": "agg", "isl": "1024",
+    "osl": "1024", "concurrency": "16", "silicon_ttft_ms": "61.3", "silicon_tpot_ms": "7.24", "tp_size": "1", "pp_size": "1",
+    "attention_dp_size": "1", "moe_tp_size": "1", "moe_ep_size": "1", "n_gpus": "1", "engine": "vllm", "model": "Llama-3.1-8B-Instruct",
+    "gpu": "h100_sxm", "tp": "1", "weight_dtype": "bf16", "kv_dtype": "bf16", "load_kind": "request_rate", "load_value": "4",
+    "metric": "ttft_ms_mean", "value": "61.3",
+}  # fmt: skip
+"""What a cell of each column looks like."""
 _SCHEMES = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -137,10 +146,15 @@ def read_rows(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
         names = reader.fieldnames or []
         missing = [name for name in required if name not in names]
         if missing:
-            raise InputError(f"{path}: columns missing: {', '.join(missing)}; needed: {', '.join(required)}")
+            raise InputError(
+                f"{path}:1: columns missing: {', '.join(missing)} (got {', '.join(names) or 'none'}); add them, like "
+                + ", ".join(f"{name} {EXAMPLE[name]}" for name in missing)
+            )
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            raise InputError(f"{path}: columns given twice: {', '.join(twice)}")
+            raise InputError(
+                f"{path}:1: columns given twice: {', '.join(twice)} (got {', '.join(names)}); keep one of each"
+            )
         return list(reader)
     except csv.Error as error:
         raise InputError(f"{path}: is no CSV ({error}), a CSV of measured points is needed") from error
@@ -162,7 +176,10 @@ def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
         else:
             points.append(made)
     if not rows:
-        raise InputError(f"{path}: no rows; at least one measurement is needed")
+        example = ", ".join(f"{name} {EXAMPLE[name]}" for name in REQUIRED)
+        raise InputError(
+            f"{path}:2: no rows (got the header alone), give at least one measurement, like {example}"
+        )
     return points, excluded
 
 
@@ -202,11 +219,11 @@ def weights_of(precision: str, architecture: Architecture, model_path: str) -> t
     return scheme, architecture
 
 
-def layout_of(row: dict[str, str]) -> Layout:
-    """How a row's GPUs share the model; GPU counts that contradict the degrees follow the experts' own."""
-    tp, dp = _whole(row, "tp_size", 1), _whole(row, "attention_dp_size", 1)
-    moe_tp, moe_ep = _whole(row, "moe_tp_size", 1), _whole(row, "moe_ep_size", 1)
-    pp, stated = _whole(row, "pp_size", 1), _whole(row, "n_gpus", 0)
+def layout_of(row: dict[str, str], where: str = "row") -> Layout:
+    """How a row's GPUs share the model; GPU counts that contradict the degrees follow the experts' own. Raises InputError for no number."""
+    tp, dp = _whole(row, "tp_size", 1, where), _whole(row, "attention_dp_size", 1, where)
+    moe_tp, moe_ep = _whole(row, "moe_tp_size", 1, where), _whole(row, "moe_ep_size", 1, where)
+    pp, stated = _whole(row, "pp_size", 1, where), _whole(row, "n_gpus", 0, where)
     gpus = tp * dp
     if stated and gpus > stated * 1.5:
         # Attention-DP rows whose degree was multiplied in twice.
@@ -275,7 +292,7 @@ def _point(row: dict[str, str], line: int, where: str) -> Point | str:
         precision=precision or ("fp8" if weights == "fp8" else "fp4" if weights == "nvfp4" else "bf16"),
         weights=weights,
         kv_cache=kv_dtype(engine, precision, gpu),
-        layout=layout_of(row),
+        layout=layout_of(row, where),
         prompt_tokens=isl,
         output_tokens=osl,
         concurrency=concurrency,
@@ -300,11 +317,14 @@ def _number(row: dict[str, str], name: str, where: str) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise InputError(f"{where}: {name}: a number is needed (got {text!r})") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{where}: column {name}: must be a number (got {text!r}), like {EXAMPLE[name]}")
+    return value
 
 
-def _whole(row: dict[str, str], name: str, default: int) -> int:
-    text = (row.get(name) or "").strip()
-    return max(int(float(text)), 1) if text else default
+def _whole(row: dict[str, str], name: str, default: int, where: str) -> int:
+    value = _number(row, name, where)
+    return default if value is None else max(int(value), 1)

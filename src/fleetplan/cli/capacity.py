@@ -32,7 +32,10 @@ def command(spec: Path, gpus: tuple[str, ...], parts: Path | None, as_json: bool
         return
     if not isinstance(scenario, Scenario):
         raise InputError(
-            f"{spec}: capacity is told of LLMs (got an endpoint), whose rate at a given fleet is servers / service time; see `fleetplan sizing`"
+            scenario.line(
+                ("endpoint",),
+                "capacity is told of LLMs (got an endpoint), whose rate at a given fleet is servers / service time; see `fleetplan sizing`",
+            )
         )
     from fleetplan.sizing.capacity import capacity
     from fleetplan.sizing.decide import plan

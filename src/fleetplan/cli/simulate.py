@@ -109,8 +109,12 @@ def command(**options: Any) -> None:
     import json
 
     from fleetplan.engine.files import write_records
+    from fleetplan.errors import InputError
 
-    result, order = _run(options)
+    try:
+        result, order = _run(options)
+    except InputError as error:
+        raise InputError(*(_by_flag(line, options) for line in error.lines)) from None
     if options["out"]:
         write_records(result, order, options["out"])
     document = _document(result)
@@ -201,6 +205,23 @@ def _step(options: dict[str, Any]) -> Any:
         raise InputError(f"{path}: {error}") from error
 
 
+_FLAGS = {"survival": "--acceptance", "passes": "--draft-passes", "off_above": "--drafts-off-above"}
+"""Options of settings that have another name in the engine."""
+
+
+def _by_flag(line: str, options: dict[str, Any]) -> str:
+    """A fault of one of the engine's settings, told by the option that gave it.
+
+    >>> _by_flag("max_num_seqs: must be at least 1 (got 0)", {"max_num_seqs": 0})
+    '--max-num-seqs: must be at least 1 (got 0)'
+    """
+    where, colon, sentence = line.partition(": ")
+    names = where.split(", ")
+    if not colon or any(name not in options and name not in _FLAGS for name in names):
+        return line
+    return f"{', '.join(_FLAGS.get(name, '--' + name.replace('_', '-')) for name in names)}: {sentence}"
+
+
 def _weights(given: str | None) -> tuple[float, ...]:
     from fleetplan.errors import InputError
 
@@ -235,6 +256,11 @@ def _speculation(options: dict[str, Any]) -> Any:
         raise InputError(
             f"--acceptance: is no list of numbers (got {options['acceptance']!r}), like 0.75,0.70,0.66 would be right"
         ) from None
+    if (options["draft_cost"] is None) == (options["draft_steptime"] is None):
+        got = "neither" if options["draft_cost"] is None else "both"
+        raise InputError(
+            f"--draft-cost: give it or --draft-steptime with --drafts (got {got}), like --draft-cost 0.1, or 0 where drafting costs nothing"
+        )
     return Speculation.of(
         acceptance,
         options["drafts"],

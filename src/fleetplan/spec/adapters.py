@@ -38,13 +38,16 @@ class Adapters(Model):
             )
         if self.shares is not None:
             if not self.shares:
-                raise fault("has no adapter in shares (got an empty mapping), name at least one")
+                raise fault("has no adapter in shares (got an empty mapping), name at least one", "shares")
             if self.zipf is not None or self.share is not None:
                 other = "zipf" if self.zipf is not None else "share"
-                raise fault(f"has shares and {other} (got both), but shares say all of it; drop {other}")
+                raise fault(
+                    f"has shares and {other} (got both), but shares say all of it; drop {other}", other
+                )
             if (total := sum(self.shares.values())) > 1 + 1e-9:
                 raise fault(
-                    f"has shares that sum to {total:g} (got {', '.join(self.shares)}), at most 1 in all"
+                    f"has shares that sum to {total:g} (got {', '.join(self.shares)}), at most 1 in all",
+                    "shares",
                 )
         return self
 

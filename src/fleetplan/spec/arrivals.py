@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fleetplan.spec.base import (
-    Count,
+    FactorOrZero,
+    Many,
     Model,
     NotEmpty,
-    NotNegative,
     Number,
-    Positive,
+    PositiveCv,
     RequestRate,
     Seconds,
     SecondsOrZero,
@@ -45,7 +45,7 @@ class Poisson(Model):
 class _GapsByCv(Model):
     rate_per_s: RequestRate
     """Mean arrivals per second."""
-    cv: Positive | None = None
+    cv: PositiveCv | None = None
     """Coefficient of variation of the gaps; above 1 is burstier than Poisson."""
 
 
@@ -55,12 +55,15 @@ def _shape(value: Any) -> Any:
     return value
 
 
+Shape = Annotated[Number, Field(ge=1e-4, le=1e6)]
+
+
 class GammaGaps(_GapsByCv):
     """Independent gamma gaps: give `cv`, or `burstiness` as engines' benchmarks define it (the shape, 1/CV²)."""
 
     process: Literal["gamma"]
     """`gamma`."""
-    burstiness: Annotated[Positive | None, BeforeValidator(_shape)] = None
+    burstiness: Annotated[Shape | None, BeforeValidator(_shape)] = None
     """Gamma shape 1/CV²: lower is burstier, 0.25 is CV 2."""
 
     @model_validator(mode="after")
@@ -81,7 +84,7 @@ class Weibull(_GapsByCv):
 
     process: Literal["weibull"]
     """`weibull`."""
-    cv: Positive
+    cv: PositiveCv
     """Coefficient of variation of the gaps."""
 
 
@@ -107,18 +110,23 @@ class Mmpp(Model):
     @model_validator(mode="after")
     def _coherent(self) -> Self:
         if not any(state.rate_per_s for state in self.states):
-            raise fault("has no state with arrivals (got rate 0 in all), give one state a rate above 0")
+            raise fault(
+                "has no state with arrivals (got rate 0 in all), give one state a rate above 0", "states"
+            )
         if self.moves is None:
             return self
         n = len(self.states)
         if len(self.moves) != n or any(len(row) != n for row in self.moves):
             raise fault(
-                f"needs moves of {n} rows of {n} chances, one for each state (got {len(self.moves)} rows)"
+                f"needs moves of {n} rows of {n} chances, one for each state (got {len(self.moves)} rows)",
+                "moves",
             )
         for i, row in enumerate(self.moves):
             if row[i] != 0 or abs(sum(row) - 1) > 1e-9:
                 raise fault(
-                    f"needs each row of moves to sum to 1 with 0 on the diagonal (got row {i + 1}: {list(row)})"
+                    f"needs each row of moves to sum to 1 with 0 on the diagonal (got row {i + 1}: {list(row)})",
+                    "moves",
+                    i,
                 )
         return self
 
@@ -141,7 +149,7 @@ class ClosedLoop(Model):
 
     process: Literal["closed_loop"]
     """`closed_loop`."""
-    concurrency: Count
+    concurrency: Many
     """Users."""
     think_time_s: SecondsOrZero = 0.0
     """Mean think time, exponential; '0 s' is taken."""
@@ -189,19 +197,21 @@ class Profile(Model):
     """`profile`."""
     inside: Process
     """The process whose rate the profile multiplies."""
-    factors: Annotated[tuple[NotNegative, ...], *NotEmpty] = (1.0,)
+    factors: Annotated[tuple[FactorOrZero, ...], *NotEmpty] = (1.0,)
     """Factors of the rate over one period, repeated; used as they are, so a mean of 1 keeps the mean rate."""
     slot_s: Seconds = 3600.0
     """Length of one factor's slot: 24 slots of an hour are a day, 168 a week."""
     start_s: SecondsOrZero = 0.0
     """Where in the period the run begins."""
-    growth_per_month: Annotated[Number, Field(gt=-1)] = 0.0
+    growth_per_month: Annotated[Number, Field(gt=-1, le=10)] = 0.0
     """Growth of the rate per month: 0.1 multiplies it by 1.1 every 30.4375 days."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if not any(self.factors):
-            raise fault("has factors that are all 0 (got no arrivals at any hour), give one above 0")
+            raise fault(
+                "has factors that are all 0 (got no arrivals at any hour), give one above 0", "factors"
+            )
         return self
 
 

@@ -46,9 +46,9 @@ class Model(BaseModel):
     )
 
 
-def fault(sentence: str) -> PydanticCustomError:
-    """An error whose message is this sentence, as it stands."""
-    return PydanticCustomError("fault", "{sentence}", {"sentence": sentence})
+def fault(sentence: str, *at: str | int) -> PydanticCustomError:
+    """An error whose message is this sentence, as it stands, told at this path below what is checked."""
+    return PydanticCustomError("fault", "{sentence}", {"sentence": sentence, "at": list(at)})
 
 
 def _integral(value: Any) -> Any:
@@ -93,10 +93,25 @@ Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name), Field(json_schema_extra={"pattern": f"^{_NAME.pattern}$"})]
 Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_integral)]
 Sequences = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(_integral)]
+Degree = Annotated[int, Field(ge=1, le=4096), BeforeValidator(_integral)]
+"""GPUs, or what else of one replica works together."""
+Many = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_integral)]
+"""Replicas, users, GPUs that are bought: more are a slip."""
+ManyOrNone = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_integral)]
+Tokens = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_integral)]
+TokensOrNone = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_integral)]
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_integral)]
 Number = Annotated[float, BeforeValidator(_number)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(_number)]
 NotNegative = Annotated[float, Field(ge=0), BeforeValidator(_number)]
+Factor = Annotated[float, Field(gt=0, le=1e6), BeforeValidator(_number)]
+FactorOrZero = Annotated[float, Field(ge=0, le=1e6), BeforeValidator(_number)]
+MeanTokens = Annotated[float, Field(gt=0, le=1e9), BeforeValidator(_number)]
+Cv = Annotated[float, Field(ge=0, le=100), BeforeValidator(_number)]
+"""Coefficient of variation of gaps, lengths and times: measured traffic has up to some tens."""
+PositiveCv = Annotated[float, Field(gt=0, le=100), BeforeValidator(_number)]
+Unknown = Annotated[float, Field(ge=0, le=10), BeforeValidator(_number)]
+"""Coefficient of variation of what is not known well: at 10 it is known to no order of magnitude."""
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)]
 OpenShare = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)]
 PositiveShare = Annotated[float, Field(gt=0, le=1), BeforeValidator(_number)]

@@ -35,7 +35,8 @@ class PrefixCaching(Model):
                 )
         if self.disk_bytes is not None and self.host_bytes is None:
             raise fault(
-                "has a disk and no host (got disk), blocks reach the disk through the host; give host too"
+                "has a disk and no host (got disk), blocks reach the disk through the host; give host too",
+                "disk",
             )
         return self
 

@@ -10,18 +10,21 @@ from fleetplan.spec.base import (
     BytesOrZero,
     BytesPerSecond,
     Count,
+    Degree,
+    Factor,
+    ManyOrNone,
     Model,
     Name,
     NotEmpty,
     NotNegative,
-    Positive,
     PositiveShare,
     Seconds,
     SecondsOrZero,
     Sequences,
     Share,
     Text,
-    Whole,
+    Tokens,
+    TokensOrNone,
     fault,
     forms,
 )
@@ -33,10 +36,11 @@ from fleetplan.spec.units import shown
 
 def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     seen: list[Any] = []
-    for value in values:
+    for i, value in enumerate(values):
         if value in seen:
             raise fault(
-                f"names {shown(value) if isinstance(value, (str, int)) else 'an entry'} twice, each entry once"
+                f"names {shown(value) if isinstance(value, (str, int)) else 'an entry'} twice, each entry once",
+                i,
             )
         seen.append(value)
     return values
@@ -49,15 +53,15 @@ class Scheduler(Model):
     """`static` (request-level), `continuous` (whole prompts), `chunked` (token budget; what current engines do), `prefill_first` (the older default)."""
     max_num_seqs: Sequences = 256
     """Most sequences in a step."""
-    max_num_batched_tokens: Count | None = None
+    max_num_batched_tokens: Tokens | None = None
     """Token budget of a step, for chunked and prefill_first; 8192 where left out."""
-    max_queued_requests: Whole | None = None
+    max_queued_requests: TokensOrNone | None = None
     """A request that finds this many waiting at its replica is rejected."""
-    max_queued_tokens: Whole | None = None
+    max_queued_tokens: TokensOrNone | None = None
     """A request that would lift the waiting prompt tokens of its replica above this is rejected."""
     priority: Literal["none", "strict", "weighted"] = "strict"
     """Of waiting requests whose classes' priorities differ: `strict` (the most urgent first), `weighted` (by turns), `none` (first come first served)."""
-    priority_weights: Annotated[tuple[Positive, ...], *NotEmpty] | None = None
+    priority_weights: Annotated[tuple[Factor, ...], *NotEmpty] | None = None
     """`weighted`: admissions of priority 0, 1, … among those that wait."""
     max_wait_s: Seconds | None = None
     """Who waits and arrived longer ago than this goes first, whatever its priority; left out: no such bound."""
@@ -82,12 +86,14 @@ class Scheduler(Model):
         ]
         if self.max_adapters is None and given:
             raise fault(
-                f"has {given[0]} without max_adapters, which says how many are resident; add it, or drop {given[0]}"
+                f"has {given[0]} without max_adapters, which says how many are resident; add it, or drop {given[0]}",
+                given[0],
             )
         if self.max_adapters is not None and len(given) != 1:
             raise fault(
                 f"needs adapter_load or adapter_link with max_adapters (got {'both' if given else 'neither'}), give one, like adapter_load: "
-                "30 ms or adapter_link: 25 GB/s"
+                "30 ms or adapter_link: 25 GB/s",
+                "adapter_link" if given else "max_adapters",
             )
         return self
 
@@ -95,7 +101,8 @@ class Scheduler(Model):
     def _swap(self) -> Self:
         if self.preemption != "recompute" and self.policy in ("static", "continuous"):
             raise fault(
-                f"gives preemption by swap to {self.policy}, which never preempts; drop it, or use chunked or prefill_first"
+                f"gives preemption by swap to {self.policy}, which never preempts; drop it, or use chunked or prefill_first",
+                "preemption",
             )
         return self
 
@@ -104,11 +111,13 @@ class Scheduler(Model):
         if (self.priority == "weighted") != (self.priority_weights is not None):
             raise fault(
                 f"has priority {self.priority} {'without' if self.priority_weights is None else 'with'} priority_weights, which weighted "
-                "alone takes, like {priority: weighted, priority_weights: [8, 2, 1]}"
+                "alone takes, like {priority: weighted, priority_weights: [8, 2, 1]}",
+                "priority" if self.priority_weights is None else "priority_weights",
             )
         if self.priority == "none" and self.max_wait_s is not None:
             raise fault(
-                "gives max_wait without priorities (got priority none), drop it, or take strict or weighted"
+                "gives max_wait without priorities (got priority none), drop it, or take strict or weighted",
+                "max_wait",
             )
         return self
 
@@ -117,7 +126,8 @@ class Scheduler(Model):
         if self.max_num_batched_tokens is not None and self.policy in ("static", "continuous"):
             raise fault(
                 f"gives max_num_batched_tokens to {self.policy} (got {self.max_num_batched_tokens}), which has no "
-                "token budget; drop it, or use chunked"
+                "token budget; drop it, or use chunked",
+                "max_num_batched_tokens",
             )
         if self.max_num_batched_tokens is None and self.policy in ("chunked", "prefill_first"):
             object.__setattr__(self, "max_num_batched_tokens", 8192)  # so that the meaning holds the default
@@ -135,11 +145,11 @@ class Speculation(Model):
     """By position: the chance that draft i is accepted given that the ones before it were; one value or K of them."""
     acceptance_from: Name | None = None
     """A row of the table of measured acceptance, instead."""
-    draft_cost: NotNegative | None = None
+    draft_cost: Annotated[NotNegative, Field(le=100)] | None = None
     """Time of one draft step over that of one target step, c; left out: from the draft's own step-time model."""
     draft_memory_bytes: BytesOrZero | None = None
     """Memory of the draft on each GPU; left out: weights and KV of the catalogue's model, or of the method's head."""
-    off_above: Whole | None = None
+    off_above: ManyOrNone | None = None
     """A step in which more sequences than this decode drafts nothing; left out: every step drafts."""
 
     @model_validator(mode="after")
@@ -151,7 +161,8 @@ class Speculation(Model):
             )
         if self.acceptance is not None and len(self.acceptance) not in (1, self.tokens):
             raise fault(
-                f"has {len(self.acceptance)} acceptances for {self.tokens} drafts, give 1 (the same at each) or {self.tokens}"
+                f"has {len(self.acceptance)} acceptances for {self.tokens} drafts, give 1 (the same at each) or {self.tokens}",
+                "acceptance",
             )
         return self
 
@@ -180,7 +191,7 @@ class Engine(Model):
     """An engine of data/engines.yaml, or the path, from the spec's folder, of a calibration that `fleetplan calibrate` wrote: a .yaml file."""
     gpu_memory_utilization: PositiveShare = 0.9
     """Share of the usable memory that the engine takes (engines differ in what it multiplies)."""
-    block_size: Count = 16
+    block_size: Annotated[Count, Field(le=65_536)] = 16
     """Tokens of a KV block."""
     prefix_caching: PrefixCachingChoice = False
     """true: common beginnings of prompts (shared prefixes, sessions, hashed blocks of traces) stay in the KV cache and are shared; or a
@@ -223,13 +234,13 @@ class Candidates(Model):
 
     gpu: Annotated[tuple[Text, ...], *EACH_ONCE]
     """GPUs of data/gpus.yaml, by name or alias."""
-    tensor_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
+    tensor_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """GPUs that split every layer."""
-    pipeline_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
+    pipeline_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Stages that split the layers."""
-    data_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
+    data_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Attention replicas inside one replica."""
-    expert_parallel: Annotated[tuple[Count, ...], *EACH_ONCE] = (1,)
+    expert_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Ranks over which the experts of a MoE are spread."""
     weights: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)
     """Schemes of the weights: bf16, fp8, int8, int4, nvfp4, mxfp4, …"""

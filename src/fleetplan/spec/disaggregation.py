@@ -10,13 +10,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     BytesPerSecond,
-    Count,
+    Degree,
     Model,
     NotEmpty,
     SecondsOrZero,
     Sequences,
     Text,
-    Whole,
+    Tokens,
+    TokensOrNone,
     fault,
 )
 from fleetplan.spec.units import shown
@@ -57,15 +58,15 @@ class PoolSide(Model):
 
     gpu: Text | None = None
     """A GPU of data/gpus.yaml, by name or alias."""
-    tensor_parallel: Count | None = None
+    tensor_parallel: Degree | None = None
     """GPUs that split every layer."""
-    expert_parallel: Count | None = None
+    expert_parallel: Degree | None = None
     """Ranks over which the experts of a MoE are spread."""
     policy: Literal["continuous", "chunked", "prefill_first"] | None = None
     """Scheduler of the pool. At decode `continuous` reserves a sequence's whole life, so that it is never preempted."""
     max_num_seqs: Sequences | None = None
     """Most sequences in a step."""
-    max_num_batched_tokens: Count | None = None
+    max_num_batched_tokens: Tokens | None = None
     """Token budget of a step, for chunked and prefill_first."""
 
 
@@ -82,7 +83,7 @@ class Disaggregation(Model):
     """Bandwidth of the one link that all KV crosses, first in first out, however many replicas there are."""
     link_latency_s: SecondsOrZero = 0.0
     """Time that every crossing takes besides; it occupies nothing."""
-    bypass_tokens: Whole = 0
+    bypass_tokens: TokensOrNone = 0
     """Prompts of at most this many tokens are computed by the decode pool."""
     first_token: Literal["prefill", "landing"] = "prefill"
     """Where TTFT ends: when prefill emits token 1, or when its KV has landed at decode."""
@@ -94,7 +95,9 @@ class Disaggregation(Model):
             if side.policy == "continuous" and side.max_num_batched_tokens is not None:
                 raise fault(
                     f"gives max_num_batched_tokens to the {name} pool's continuous (got {side.max_num_batched_tokens}), which has "
-                    "no token budget; drop it, or use chunked"
+                    "no token budget; drop it, or use chunked",
+                    name,
+                    "max_num_batched_tokens",
                 )
         return self
 

@@ -6,16 +6,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fleetplan.spec.arrivals import Arrivals
 from fleetplan.spec.base import (
     Count,
+    Cv,
+    Factor,
     Model,
     Name,
     NotEmpty,
-    NotNegative,
-    Positive,
     PositiveShare,
     Seconds,
     Text,
@@ -40,7 +40,7 @@ class ServiceMoments(Model):
 
     mean_s: Seconds
     """Mean time that a request keeps a server."""
-    cv: NotNegative = 1.0
+    cv: Cv = 1.0
     """Coefficient of variation; 0: always the mean, 1: exponential (of the gamma law)."""
     law: Literal["gamma", "lognormal"] = "gamma"
     """The law with this mean and spread."""
@@ -85,7 +85,7 @@ class EndpointServers(Model):
     """A GPU of data/gpus.yaml, by name or alias."""
     service_time: ServiceTime
     """Time that one request keeps one server, while the GPU's other servers are busy too."""
-    servers_per_gpu: Count = 1
+    servers_per_gpu: Annotated[Count, Field(le=10_000)] = 1
     """Requests that one GPU serves at once, each by a server of its own."""
 
 
@@ -116,7 +116,7 @@ class EndpointWorkload(Model):
     """The classes."""
     arrivals: Arrivals | None = None
     """Common arrivals, of which each class takes its `share`."""
-    rate_scale: Positive = 1.0
+    rate_scale: Factor = 1.0
     """Factor on every rate."""
 
     @model_validator(mode="after")

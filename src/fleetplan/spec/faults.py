@@ -24,6 +24,7 @@ def faults(error: ValidationError, root: type[BaseModel], document: Document) ->
         is_key = bool(loc) and loc[-1] == "[key]"
         if is_key:
             loc = loc[:-1]
+        loc += tuple(item.get("ctx", {}).get("at", ()))
         if any(loc[:end] in empty for end in range(len(loc) + 1)):
             continue  # said already
         at_key = is_key or item["type"] == "extra_forbidden"
@@ -77,7 +78,7 @@ def _sentence(item: Any, raw: Loc, root: type[BaseModel], written: Any) -> str:
     for name, words in _COMPARISONS.items():
         if kind == name:
             limit = context.get(_LIMITS[name])
-            return f"must be {words} {limit:g} (got {got})" + _advice(name, context)
+            return f"must be {words} {limit:,.12g} (got {got})" + _advice(name, context)
     return f"{str(item['msg'])[:1].lower()}{str(item['msg'])[1:]} (got {got})"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import PrivateAttr, model_validator
 
 from fleetplan.errors import InputError
-from fleetplan.spec.base import Model, Name, Text, UsdPerHour, Whole, fault
+from fleetplan.spec.base import ManyOrNone, Model, Name, Text, UsdPerHour, fault
 from fleetplan.spec.candidates import EACH_ONCE
 from fleetplan.spec.document import Document, read
 from fleetplan.spec.reading import model_of
@@ -26,7 +26,7 @@ class SharedFleet(Model):
     """A line for people."""
     scenarios: Annotated[tuple[Text, ...], *EACH_ONCE]
     """Scenario files, from this file's folder."""
-    stock: dict[Text, Whole] | None = None
+    stock: dict[Text, ManyOrNone] | None = None
     """Most GPUs that all scenarios together can have, by GPU; of those not named as many as wanted."""
     budget_usd_per_hour: UsdPerHour | None = None
     """Most that all scenarios together may cost."""

@@ -9,12 +9,15 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     Count,
+    Exponent,
+    MeanTokens,
     Model,
     NotEmpty,
-    NotNegative,
     OpenShare,
     Positive,
+    PositiveCv,
     PositiveShare,
+    Tokens,
     fault,
     forms,
     one_key,
@@ -26,53 +29,53 @@ from fleetplan.spec.units import shown
 class Bounds(Model):
     """Bounds that any distribution may have: what falls beyond is counted at the bound, as `max_tokens` does."""
 
-    min: Count = 1
+    min: Tokens = 1
     """Smallest length [tokens]; draws below it become it."""
-    max: Count | None = None
+    max: Tokens | None = None
     """Largest length [tokens]; draws above it become it."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.max is not None and self.max < self.min:
-            raise fault(f"has max below min (got min {self.min}, max {self.max}), give max ≥ min")
+            raise fault(f"has max below min (got min {self.min}, max {self.max}), give max ≥ min", "max")
         return self
 
 
 class UniformParameters(Model):
     """Every whole number from `min` to `max`, equally likely."""
 
-    min: Count
+    min: Tokens
     """Smallest length [tokens]."""
-    max: Count
+    max: Tokens
     """Largest length [tokens]."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.max < self.min:
-            raise fault(f"has max below min (got min {self.min}, max {self.max}), give max ≥ min")
+            raise fault(f"has max below min (got min {self.min}, max {self.max}), give max ≥ min", "max")
         return self
 
 
 class Moments(Bounds):
     """Exactly two of these fix the distribution: a centre and a spread, or two percentiles."""
 
-    mean: Positive | None = None
+    mean: MeanTokens | None = None
     """Mean [tokens], before `min` and `max` cut."""
-    sd: Positive | None = None
+    sd: MeanTokens | None = None
     """Standard deviation [tokens]."""
-    cv: Positive | None = None
+    cv: PositiveCv | None = None
     """Coefficient of variation, sd/mean."""
-    p50: Positive | None = None
+    p50: MeanTokens | None = None
     """Median [tokens]."""
-    p75: Positive | None = None
+    p75: MeanTokens | None = None
     """75th percentile [tokens]."""
-    p90: Positive | None = None
+    p90: MeanTokens | None = None
     """90th percentile [tokens]."""
-    p95: Positive | None = None
+    p95: MeanTokens | None = None
     """95th percentile [tokens]."""
-    p99: Positive | None = None
+    p99: MeanTokens | None = None
     """99th percentile [tokens]."""
-    p999: Positive | None = Field(None, alias="p99.9")
+    p999: MeanTokens | None = Field(None, alias="p99.9")
     """99.9th percentile [tokens], written p99.9."""
 
     def given(self) -> dict[str, float]:
@@ -98,13 +101,15 @@ class Moments(Bounds):
             low, high = points
             raise fault(
                 f"has percentiles that do not rise (got {low[2]} {low[1]:g}, {high[2]} {high[1]:g}), "
-                f"give {high[2]} > {low[2]}"
+                f"give {high[2]} > {low[2]}",
+                high[2],
             )
         if "mean" in given:
             for _, value, key in points:
                 if key in ("p90", "p95", "p99", "p99.9") and value <= given["mean"]:
                     raise fault(
-                        f"has {key} {value:g} at or below the mean {given['mean']:g}, give {key} > mean"
+                        f"has {key} {value:g} at or below the mean {given['mean']:g}, give {key} > mean",
+                        key,
                     )
         return self
 
@@ -112,36 +117,36 @@ class Moments(Bounds):
 class GeometricParameters(Bounds):
     """1, 2, 3, … with a constant chance of ending."""
 
-    mean: Annotated[Positive, Field(ge=1)]
+    mean: Annotated[MeanTokens, Field(ge=1)]
     """Mean [tokens], before `max` cuts."""
 
 
 class ParetoParameters(Bounds):
     """P(X > x) = (scale/x)^alpha for x ≥ scale: a heavy tail, so `max` is needed."""
 
-    alpha: Positive
+    alpha: Annotated[Positive, Field(le=1000)]
     """Tail exponent."""
-    scale: Positive
+    scale: MeanTokens
     """Least value of the uncut law [tokens]."""
-    max: Count
+    max: Tokens
     """Largest length [tokens]."""
 
 
 class ZipfParameters(Model):
     """k = 1 … largest with chance ∝ k^−exponent, times `step` tokens."""
 
-    exponent: NotNegative
+    exponent: Exponent
     """Exponent of the popularity."""
-    largest: Count
+    largest: Annotated[Count, Field(le=10**7)]
     """Largest k."""
-    step: Count = 1
+    step: Tokens = 1
     """Tokens a unit of k."""
 
 
 class EosHazard(Model):
     """From this token on, each token ends the answer with this chance."""
 
-    from_token: Count
+    from_token: Tokens
     """First token that the chance holds for."""
     chance: PositiveShare
     """Chance that a token is the last."""
@@ -154,14 +159,14 @@ class StopsParameters(Model):
     """End-of-sequence hazard by token; the first entry has from_token 1."""
     stop_chance: OpenShare | None = None
     """Chance per token that a stop sequence cuts the answer."""
-    max_tokens: Count | None = None
+    max_tokens: Tokens | None = None
     """Cap on the answer [tokens]."""
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
         starts = [entry.from_token for entry in self.eos]
         if starts[0] != 1 or any(a >= b for a, b in pairwise(starts)):
-            raise fault(f"needs eos entries that start at token 1 and rise (got from_token {starts})")
+            raise fault(f"needs eos entries that start at token 1 and rise (got from_token {starts})", "eos")
         return self
 
 
@@ -229,7 +234,7 @@ def _rising_points(points: dict[str, float]) -> dict[str, float]:
 class Quantiles(Model):
     """Lengths by their percentiles, straight in between."""
 
-    quantiles: Annotated[dict[Percentile, Positive], AfterValidator(_rising_points)]
+    quantiles: Annotated[dict[Percentile, MeanTokens], AfterValidator(_rising_points)]
     """Percentile to length [tokens], p0 and p100 among them."""
 
 

@@ -45,7 +45,7 @@ class Terms(Model):
 class Spot(Terms):
     """Prices of hours that the provider may take back, and how often that happens."""
 
-    interruptions_per_day: NotNegative = 0.0
+    interruptions_per_day: Annotated[NotNegative, Field(le=1440)] = 0.0
     """How often what one replica runs on is taken back, a day."""
     restart_s: Seconds | None = None
     """Time until the replica serves again on other GPUs."""
@@ -82,7 +82,8 @@ class Commitments(Model):
             )
         if (self.spot is not None) != (self.spot_share > 0):
             raise fault(
-                f"needs spot and a spot_share above 0 together (got a spot_share of {self.spot_share:g})"
+                f"needs spot and a spot_share above 0 together (got a spot_share of {self.spot_share:g})",
+                "spot" if self.spot is not None else "spot_share",
             )
         return self
 
@@ -90,7 +91,7 @@ class Commitments(Model):
 class Power(Model):
     """Energy of the fleet."""
 
-    pue: Annotated[Number, Field(ge=1)]
+    pue: Annotated[Number, Field(ge=1, le=10)]
     """Power usage effectiveness: energy of the site over that of its computers."""
     host_w: Annotated[float, Quantity("power", zero=True)] = 0.0
     """Power of a GPU's share of the server around it (CPU, network, fans)."""
@@ -109,7 +110,7 @@ class Ownership(Model):
     """Time over which it is written off."""
     residual_share: Share = 0.0
     """Share of the price that is left at the end."""
-    interest_per_year: NotNegative = 0.0
+    interest_per_year: Share = 0.0
     """Yearly interest on the capital: 0.08 is 8%."""
     colocation_per_kw_usd_per_hour: UsdPerHour | None = None
     """Rent of the place for each kW of the computers' rated power (TDP and host)."""
@@ -151,8 +152,14 @@ class Api(Tariff):
     def _cached(self) -> Self:
         tariffs: tuple[Tariff, ...] = (self, *self.tiers)
         if self.cached_share is not None and all(t.cached_input_usd_per_token is None for t in tariffs):
-            raise fault(f"has no cached_input (got a cached_share of {self.cached_share:g}), add its price")
+            raise fault(
+                f"has no cached_input (got a cached_share of {self.cached_share:g}), add its price",
+                "cached_share",
+            )
         names = [tier.name for tier in self.tiers]
-        if len(set(names)) < len(names):
-            raise fault(f"has two tiers of one name (got {', '.join(names)}), names must differ")
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise fault(
+                    f"is the name of an earlier tier too (got {name}), names must differ", "tiers", i, "name"
+                )
         return self

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     Count,
+    Degree,
+    Many,
+    ManyOrNone,
     Model,
-    NotNegative,
     Number,
     OpenShare,
     Positive,
@@ -18,6 +20,7 @@ from fleetplan.spec.base import (
     SecondsOrZero,
     Text,
     TokenRate,
+    Unknown,
     UsdPerHour,
     Whole,
     fault,
@@ -27,12 +30,30 @@ from fleetplan.spec.paying import Api, Commitments, Ownership, Power
 from fleetplan.spec.units import shown
 
 
+def _low(value: float) -> float:
+    if not 0 < value <= 1:
+        raise fault(
+            f"must be a factor above 0 and at most 1 (got {value:g}), like 0.8 for a fifth less than planned"
+        )
+    return value
+
+
+def _high(value: float) -> float:
+    if not 1 <= value <= 100:
+        raise fault(
+            f"must be a factor from 1 to 100 (got {value:g}), like 1.3 for three tenths more than planned"
+        )
+    return value
+
+
 class Factors(Model):
     """Factors on a price between which it lies with 90%."""
 
-    low: PositiveShare
+    low: Annotated[
+        Number, AfterValidator(_low), Field(json_schema_extra={"exclusiveMinimum": 0, "maximum": 1})
+    ]
     """The 5th percentile over the price planned with."""
-    high: Annotated[Number, Field(ge=1)]
+    high: Annotated[Number, AfterValidator(_high), Field(json_schema_extra={"minimum": 1, "maximum": 100})]
     """The 95th percentile over it."""
 
 
@@ -50,25 +71,25 @@ PriceRange: Any = forms(_price_range, observed=Literal["observed"], factors=Fact
 class Uncertainty(Model):
     """What is not known when the count is decided; each is drawn anew, and the count searched for each draw."""
 
-    rate_cv: NotNegative = 0.0
+    rate_cv: Unknown = 0.0
     """Coefficient of variation of the rate forecast (lognormal)."""
-    output_length_cv: NotNegative = 0.0
+    output_length_cv: Unknown = 0.0
     """Coefficient of variation of the mean output length (lognormal)."""
-    prompt_length_cv: NotNegative = 0.0
+    prompt_length_cv: Unknown = 0.0
     """The same of the mean prompt length."""
-    price_cv: NotNegative | None = None
+    price_cv: Unknown | None = None
     """The same of the price of an hour of a GPU, about the planned one as its median, for each kind of GPU apart."""
     price_range: PriceRange | None = None
     """Instead: `observed`, the low and high of the price list, or {low: 0.8, high: 1.3}, factors on the price; the 5th and 95th percentiles."""
-    spot_price_cv: NotNegative | None = None
+    spot_price_cv: Unknown | None = None
     """The same of the price of spot hours."""
-    electricity_cv: NotNegative | None = None
+    electricity_cv: Unknown | None = None
     """The same of the price of electricity."""
-    step_time_cv: NotNegative | None = None
+    step_time_cv: Unknown | None = None
     """The same of the step time; left out: the error band of the calibration, none where the spec gives the step time."""
-    acceptance_cv: NotNegative = 0.0
+    acceptance_cv: Unknown = 0.0
     """Coefficient of variation of the acceptance of drafts (lognormal, at most 1), where the chosen candidate speculates."""
-    draws: Whole = 20
+    draws: Annotated[Whole, Field(le=10_000)] = 20
     """Monte Carlo draws; 0: no interval is computed."""
     level: OpenShare = 0.9
     """Level of the intervals on count and cost."""
@@ -76,7 +97,7 @@ class Uncertainty(Model):
     @model_validator(mode="after")
     def _one_price(self) -> Self:
         if self.price_cv is not None and self.price_range is not None:
-            raise fault("takes price_cv or price_range (got both), give one")
+            raise fault("takes price_cv or price_range (got both), give one", "price_range")
         return self
 
 
@@ -85,7 +106,7 @@ class Instance(Model):
 
     gpu: Text
     """A GPU of the catalogue."""
-    gpus: Count
+    gpus: Degree
     """GPUs of one instance; all of them are paid, and a tensor-parallel group stays inside one."""
     price_usd_per_hour: UsdPerHour | None = None
     """Price of the whole instance; left out: its GPUs at the price list."""
@@ -96,7 +117,7 @@ class Availability(Model):
 
     target: OpenShare
     """Share of time that all replicas that must serve do."""
-    failures_per_node_day: Positive
+    failures_per_node_day: Annotated[Positive, Field(le=1440)]
     """Failures of one node a day."""
     repair_s: Seconds
     """Mean time until a failed node serves again."""
@@ -105,7 +126,7 @@ class Availability(Model):
 class Outages(Model):
     """Faults at the busiest time of the traffic that the decided fleet, spares included, is simulated through."""
 
-    replicas: Count | None = None
+    replicas: Many | None = None
     """This many replicas fail at once."""
     recovery_s: Seconds | None = None
     """Time until what failed serves again."""
@@ -122,7 +143,9 @@ class Outages(Model):
         if failing and self.recovery_s is None:
             raise fault("has no recovery (got replicas or zones that fail), add it, like recovery: 10 min")
         if not failing and self.recovery_s is not None:
-            raise fault("has a recovery of nothing (got neither replicas nor zones), say what fails")
+            raise fault(
+                "has a recovery of nothing (got neither replicas nor zones), say what fails", "recovery"
+            )
         if not failing and self.rolling_restart_s is None:
             raise fault("says nothing that happens (got none of replicas, zones, rolling_restart), give one")
         return self
@@ -135,7 +158,7 @@ class Autoscaling(Model):
     """Time from asking for a replica until it serves; it is asked for, and paid, that long ahead."""
     hold_s: SecondsOrZero = 0.0
     """Time that a replica is kept when it is not needed any more."""
-    minimum: Count = 1
+    minimum: Many = 1
     """Replicas that always serve."""
 
 
@@ -156,14 +179,14 @@ def _unit(value: Any) -> str:
     return "number"
 
 
-BuyUnit: Any = forms(_unit, number=Count, node=Literal["node"])
+BuyUnit: Any = forms(_unit, number=Degree, node=Literal["node"])
 
 
 def _stock(value: Any) -> str:
     return "regions" if isinstance(value, dict) else "number"
 
 
-Stock: Any = forms(_stock, number=Whole, regions=dict[Text, Whole])
+Stock: Any = forms(_stock, number=ManyOrNone, regions=dict[Text, ManyOrNone])
 
 
 class Policy(Model):
@@ -173,11 +196,11 @@ class Policy(Model):
     """A price list of data/prices.yaml by name, or `file.yaml#name` for a list of your own, from the spec's folder."""
     max_utilisation: PositiveShare = 0.8
     """Cap on offered rate over sustainable rate."""
-    spare_replicas: Whole = 0
+    spare_replicas: ManyOrNone = 0
     """Replicas bought on top of those that serve; `availability` may ask for more."""
     confidence: OpenShare = 0.95
     """Level at which a simulated promise counts as met."""
-    max_replicas: Count = 4096
+    max_replicas: Many = 4096
     """No fleet above this is tried."""
     uncertainty: Uncertainty = Uncertainty()
     """What is not known, for the interval on the count."""
@@ -212,11 +235,13 @@ class Policy(Model):
     def _together(self) -> Self:
         if self.ownership is not None and (self.power is None or self.power.electricity_usd_per_kwh is None):
             raise fault(
-                "has an ownership without a price of electricity, add power: {pue: …, electricity: …}"
+                "has an ownership without a price of electricity, add power: {pue: …, electricity: …}",
+                "ownership",
             )
         if self.commitments is not None and self.autoscaling is None:
             raise fault(
-                "has commitments without autoscaling, whose hours they buy; add autoscaling, or drop them"
+                "has commitments without autoscaling, whose hours they buy; add autoscaling, or drop them",
+                "commitments",
             )
         return self
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from fleetplan.spec.base import (
     Count,
+    Many,
     Model,
     Name,
     Seconds,
@@ -31,7 +32,7 @@ class Simulation(Model):
     """Simulated time of one replication; left out: long enough for the promised percentiles."""
     warm_up_s: SecondsOrZero | None = None
     """Requests that arrive before this are not judged; left out: a tenth of the horizon."""
-    replications: Count | None = None
+    replications: Annotated[Count, Field(le=10_000)] | None = None
     """Independent runs; left out: as many as the confidence takes."""
 
 
@@ -102,7 +103,7 @@ class Scenario(Asked):
     """The traffic and its promises: `classes`, `empirical` or `trace`."""
     candidates: Candidates
     """The grid that is searched."""
-    capacity: dict[Text, Count] | None = None
+    capacity: dict[Text, Many] | None = None
     """GPUs that there are already, by GPU: what they hold of this traffic is told beside the decision."""
     step_time: StepTimeChoice = "calibrated"
     """Model of a step's time: calibrated, or {roofline: …}, {affine: …}, {table: path}."""

@@ -65,7 +65,8 @@ def _rising(limits: dict[str, Any]) -> dict[str, Any]:
     for (low, a), (high, b) in pairwise(constants):
         if a > b:
             raise fault(
-                f"promises less time at {high} than at {low} (got {b:g} s and {a:g} s), give {high} ≥ {low}"
+                f"promises less time at {high} than at {low} (got {b:g} s and {a:g} s), give {high} ≥ {low}",
+                high,
             )
     return ordered
 

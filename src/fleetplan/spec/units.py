@@ -35,6 +35,24 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "carbon intensity": ("g/kWh", ("g/kWh", "kg/kWh", "kg/MWh")),
 }
 
+# What one of a kind is at most, and at least where it is not 0: beyond lies a slip, an exponent or a unit that is not meant.
+LIMITS: dict[str, tuple[str | None, str]] = {
+    "time": ("1 ns", "100 year"),
+    "request rate": ("0.001 req/day", "10000000 req/s"),
+    "token rate": ("1 tokens/day", "1000000000000 tokens/s"),
+    "size": ("1 B", "1000000 TB"),
+    "bandwidth": ("1 B/s", "1000000 TB/s"),
+    "compute rate": ("1 FLOP/s", "1000000 PFLOP/s"),
+    "time per token": (None, "1000 s/token"),
+    "time per sequence": (None, "1000 s/sequence"),
+    "money": (None, "1000000000000 USD"),
+    "cost rate": (None, "1000000000 USD/h"),
+    "price per token": (None, "1 USD/token"),
+    "energy price": (None, "1000 USD/kWh"),
+    "power": (None, "100000 MW"),
+    "carbon intensity": (None, "100 kg/kWh"),
+}
+
 # A month is a twelfth of 365 days (730 h), the month of cloud price lists.
 _DEFINITIONS = """
 second = [time] = s
@@ -143,7 +161,21 @@ class Quantity:
         if value < 0 or (value == 0 and not self.zero):
             least = "0 or more" if self.zero else "more than 0"
             raise _fault(f"must be {least} (got {written!r}), write it like '1 {taken[0]}'")
+        if value:
+            self._within(value, written)
         return value
+
+    def _within(self, value: float, written: str) -> None:
+        least, most = LIMITS[self.kind]
+        unit = KINDS[self.kind][0]
+        if value > _si(most, unit):
+            raise _fault(
+                f"is more than any {self.kind} that is meant (got {written!r}), at most {most} is taken"
+            )
+        if least is not None and value < _si(least, unit):
+            raise _fault(
+                f"is less than any {self.kind} that is meant (got {written!r}), at least {least} is taken"
+            )
 
 
 def shown(value: Any) -> str:
@@ -185,6 +217,12 @@ def _registry() -> Any:
     registry: Any = pint.UnitRegistry(None, non_int_type=Fraction, cache_folder=None)
     registry.load_definitions(_DEFINITIONS.strip().splitlines())
     return registry
+
+
+@cache
+def _si(text: str, unit: str) -> float:
+    number, name = text.split(" ", 1)
+    return float(Fraction(number) * _factor(name, unit))
 
 
 @cache

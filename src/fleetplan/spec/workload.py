@@ -10,18 +10,20 @@ from fleetplan.spec.adapters import Adapters
 from fleetplan.spec.arrivals import Arrivals
 from fleetplan.spec.base import (
     Count,
+    Cv,
+    Exponent,
+    Factor,
     Model,
     Name,
     NotEmpty,
-    NotNegative,
     Number,
     OpenShare,
-    Positive,
     PositiveShare,
     Seconds,
     SecondsOrZero,
     Share,
     Text,
+    Tokens,
     Whole,
     fault,
     forms,
@@ -39,9 +41,9 @@ class SharedPrefix(Model):
     """Length of a common text [tokens]."""
     share: PositiveShare = 1.0
     """Share of the prompts that begin with one."""
-    count: Count = 1
+    count: Annotated[Count, Field(le=10**7)] = 1
     """How many different texts."""
-    zipf: NotNegative = 0.0
+    zipf: Exponent = 0.0
     """Zipf exponent of their popularity; 0: all alike."""
     added: bool = Field(False, strict=True)
     """true: it comes on top of `prompt_tokens`; false: `prompt_tokens` is the whole prompt."""
@@ -54,9 +56,9 @@ class Sessions(Model):
     """Turns of a session (steps of an agent loop)."""
     gap_s: SecondsOrZero
     """Mean time between an answer and the next turn."""
-    gap_cv: NotNegative = 1.0
+    gap_cv: Cv = 1.0
     """Coefficient of variation of that gap; 1: exponential."""
-    max_context_tokens: Count | None = None
+    max_context_tokens: Tokens | None = None
     """A session ends before the turn that would exceed this context."""
 
 
@@ -76,7 +78,7 @@ class Retries(Model):
     """Chance that a request is sent again."""
     delay_s: Seconds
     """Mean delay before it is."""
-    most: Count = 1
+    most: Annotated[Count, Field(le=100)] = 1
     """Most repetitions of one request."""
 
 
@@ -139,13 +141,13 @@ class TrafficClass(Model):
     """Spearman rank correlation of prompt and output."""
     reasoning_tokens: Length | None = None
     """Tokens generated before the first visible one, on top of `output_tokens`."""
-    max_output_tokens: Count | None = None
+    max_output_tokens: Tokens | None = None
     """The request's `max_tokens`: longer outputs are cut."""
-    priority: Whole = 0
+    priority: Annotated[Whole, Field(le=1000)] = 0
     """0 is the most urgent."""
     timeout_s: Seconds | None = None
     """A request without a first token after this gives up and counts as a miss."""
-    answers: Count = 1
+    answers: Annotated[Count, Field(le=1024)] = 1
     """Parallel samples of one prompt."""
     shared_prefix: SharedPrefix | None = None
     """Common beginnings of the prompts."""
@@ -170,24 +172,29 @@ class TrafficClass(Model):
                 )
         elif self.prompt_tokens is not None or self.output_tokens is not None or self.correlation:
             raise fault(
-                f"has empirical and its own lengths or correlation (class {self.name}), give one or the other"
+                f"has empirical and its own lengths or correlation (class {self.name}), give one or the other",
+                "empirical",
             )
         if self.arrivals is not None and self.share is not None:
             raise fault(
-                f"has arrivals and a share (class {self.name}), give arrivals, or a share of common ones"
+                f"has arrivals and a share (class {self.name}), give arrivals, or a share of common ones",
+                "share",
             )
         if self.deadline is not None:
             keys = ("arrivals", "share", "slo", "sessions", "semantic_cache", "retries", "timeout_s")
             if other := [key.removesuffix("_s") for key in keys if getattr(self, key) is not None]:
                 raise fault(
                     f"has a deadline and {', '.join(other)} (class {self.name}), but a job's requests are there from the start and "
-                    f"all must be served; drop {'it' if len(other) == 1 else 'them'}, or the deadline"
+                    f"all must be served; drop {'it' if len(other) == 1 else 'them'}, or the deadline",
+                    other[0],
                 )
         if self.slo is not None and self.output_tokens == 1:
             for metric in ("tpot", "itl"):
                 if any(promise.metric == metric for promise in self.slo.promises()):
                     raise fault(
-                        f"promises {metric} with outputs of one token (class {self.name}), which have none; drop it"
+                        f"promises {metric} with outputs of one token (class {self.name}), which have none; drop it",
+                        "slo",
+                        metric,
                     )
         return self
 
@@ -199,7 +206,7 @@ class ClassesWorkload(Model):
     """The classes."""
     arrivals: Arrivals | None = None
     """Common arrivals, of which each class takes its `share`."""
-    rate_scale: Positive = 1.0
+    rate_scale: Factor = 1.0
     """Factor on every rate (and on the users of a closed loop)."""
     clients: Clients | None = None
     """What clients do whose request was refused or timed out; left out: it is lost, and a miss."""
@@ -213,40 +220,53 @@ class ClassesWorkload(Model):
 def coherent(classes: tuple[Any, ...], arrivals: Any) -> None:
     """Refuse classes of one name, without arrivals or share, or without any promise."""
     names = [c.name for c in classes]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise fault(f"has two classes of one name (got {', '.join(twice)}), names must differ")
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise fault(
+                f"is the name of an earlier class too (got {name}), names must differ", "classes", i, "name"
+            )
     if arrivals is None:
-        if without := [
-            c.name for c in classes if c.arrivals is None and getattr(c, "deadline", None) is None
-        ]:
-            raise fault(
-                f"has classes without arrivals (got {', '.join(without)}), give each its arrivals, "
-                "or the workload common arrivals and each class a share"
-            )
+        for i, c in enumerate(classes):
+            if c.arrivals is None and getattr(c, "deadline", None) is None:
+                raise fault(
+                    f"has no arrivals (class {c.name}), give each class its arrivals, or the workload common arrivals and each class a share",
+                    "classes",
+                    i,
+                )
     else:
-        if without := [c.name for c in classes if c.share is None and getattr(c, "deadline", None) is None]:
-            raise fault(
-                f"has common arrivals and classes without a share (got {', '.join(without)}), give each one"
-            )
+        for i, c in enumerate(classes):
+            if c.share is None and getattr(c, "deadline", None) is None:
+                raise fault(
+                    f"has no share of the workload's common arrivals (class {c.name}), give each class one",
+                    "classes",
+                    i,
+                )
         total = sum(c.share or 0.0 for c in classes)
         if abs(total - 1) > 1e-9:
-            raise fault(f"has shares that sum to {total:g} (got {', '.join(names)}), they must sum to 1")
+            said = ", ".join(f"{c.name} {c.share:g}" for c in classes if c.share is not None)
+            last = max((i for i, c in enumerate(classes) if c.share is not None), default=0)
+            raise fault(
+                f"is the last of shares that sum to {total:g} (got {said}), they must sum to 1",
+                "classes",
+                last,
+                "share",
+            )
     if all(c.slo is None and getattr(c, "deadline", None) is None for c in classes):
         raise fault("has no promise in any class (got no slo), give at least one class an slo or a deadline")
 
 
 class _Recorded(Model):
-    rate_scale: Positive = 1.0
+    rate_scale: Factor = 1.0
     """Factor on the recorded rate: down by thinning, up by superposition of shifted copies; time is never squeezed."""
     spread_s: SecondsOrZero = 60.0
     """Copies are shifted by up to this; '0 s' keeps every burst of every copy in step."""
     name: Name = "all"
     """Name of the one class."""
-    priority: Whole = 0
+    priority: Annotated[Whole, Field(le=1000)] = 0
     """0 is the most urgent."""
     timeout_s: Seconds | None = None
     """A request without a first token after this gives up and counts as a miss."""
-    max_output_tokens: Count | None = None
+    max_output_tokens: Tokens | None = None
     """The request's `max_tokens`: longer outputs are cut."""
     adapters: Adapters | None = None
     """LoRA adapters that its requests use, drawn; left out: the model as it is."""

@@ -60,6 +60,12 @@ def summarise(trace: Trace) -> Summary:
     span = trace.span_s
     arrival = trace.arrival_s
     rated = arrival is not None and span is not None and span > 0
+    notes = trace.notes
+    if rated and span is not None and span < 60:
+        notes = (
+            *notes,
+            f"it lasts {span:.3g} s, too short for a peak minute{' and a peak second' if span < 1 else ''}",
+        )
     return Summary(
         format=trace.format,
         rows=len(trace),
@@ -67,12 +73,12 @@ def summarise(trace: Trace) -> Summary:
         rate_per_s=len(trace) / span if rated and span else None,
         span_s=span,
         interarrival_cv=interarrival_cv(arrival) if rated and arrival is not None else None,
-        peak_minute_per_s=peak_per_s(arrival, 60.0) if rated and arrival is not None else None,
-        peak_second_per_s=peak_per_s(arrival, 1.0) if rated and arrival is not None else None,
+        peak_minute_per_s=_peak_per_s(arrival, span, 60.0),
+        peak_second_per_s=_peak_per_s(arrival, span, 1.0),
         prompt_tokens=length_facts(trace.prompt_tokens),
         output_tokens=length_facts(trace.output_tokens),
         length_correlation=correlation(trace.prompt_tokens, trace.output_tokens),
-        notes=trace.notes,
+        notes=notes,
     )
 
 
@@ -104,6 +110,15 @@ def correlation(a: Ints, b: Ints) -> float | None:
     if len(a) < 2 or a.min() == a.max() or b.min() == b.max():
         return None
     return float(np.corrcoef(a, b)[0, 1])
+
+
+def _peak_per_s(arrival_s: Floats | None, span_s: float | None, bin_s: float) -> float | None:
+    """The peak of bins of this length; None where the trace is shorter than one."""
+    return (
+        peak_per_s(arrival_s, bin_s)
+        if arrival_s is not None and span_s is not None and span_s >= bin_s
+        else None
+    )
 
 
 def _of_totals(given: dict[str, float]) -> LengthFacts:
