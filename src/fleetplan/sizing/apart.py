@@ -138,6 +138,8 @@ def _unfit(pool: Machine) -> str | None:
         return f"{pool.candidate.scheduler} is none that a pool can have; {', '.join(POOL_SCHEDULERS)} are"
     if pool.candidate.caching is not None:
         return "a prefix cache is not simulated in two pools; plan one pool with it, or leave it out"
+    if pool.candidate.pipeline_parallel > 1:
+        return "a pipeline is not simulated in two pools; plan one pool with it, or PP 1"
     if pool.candidate.data_parallel > 1:
         return "data-parallel ranks are not planned in two pools; take more replicas"
     return None

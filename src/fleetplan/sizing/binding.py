@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fleetplan.physics.pipeline import micro_batch
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.verdict import Verdict
 
@@ -77,8 +78,9 @@ def _resource(built: Machine) -> str:
         return "servers"
     roof, config = built.roof or built.step, built.config
     batch = _batch(built)
-    read = batch * (built.memory.mean_tokens or 1)
-    n = np.array([batch])
+    # A step of a pipeline holds one micro-batch, which reads the weights for itself alone.
+    n = np.array([micro_batch(built.step, batch)])
+    read = batch / built.step.stages * (built.memory.mean_tokens or 1)
     compute = float(roof.at(roof.compute_s, roof.compute_slope_s, n)[0]) + roof.pair_s * read
     memory = float(roof.at(roof.memory_s, roof.memory_slope_s, n)[0]) + roof.kv_token_s * read
     if batch < config.max_num_seqs and memory > compute:

@@ -102,6 +102,13 @@ def unit_gpus(policy: Policy, gpu: str) -> int:
     return catalog.gpu(gpu).gpus_per_node if policy.buy_unit == "node" else int(policy.buy_unit)
 
 
+def node_gpus(policy: Policy, gpu: str) -> int:
+    """GPUs of this kind that one fast link joins: the unit that is bought, else the catalogue's node, or rack where that is one domain."""
+    unit, kind = unit_gpus(policy, gpu), catalog.gpu(gpu)
+    domain = link_domain_gpus(kind)
+    return domain if unit == 1 or domain > kind.gpus_per_node else unit
+
+
 def usd_per_gpu_hour(policy: Policy, gpu: str, sheet: PriceList) -> float | None:
     """Price of one GPU [USD/h]: its share of the instance's, else the price list's median; None where neither has one."""
     for instance in policy.instances:
@@ -161,15 +168,31 @@ def _refused(policy: Policy, candidate: Candidate) -> str | None:
     A tensor-parallel group stays within one node: the unit that is bought, else the node of the catalogue; where a rack is one NVLink
     domain, within the rack.
     """
-    unit, gpu = unit_gpus(policy, candidate.gpu), catalog.gpu(candidate.gpu)
-    domain = link_domain_gpus(gpu)
-    node = domain if unit == 1 or domain > gpu.gpus_per_node else unit
+    node = node_gpus(policy, candidate.gpu)
     if candidate.tensor_parallel > node:
         return (
             f"TP {candidate.tensor_parallel} does not fit within one node of {node} GPUs; "
             "larger nodes are stated by policy.buy_unit or policy.instances"
         )
-    return None
+    return _unstaged(policy) if candidate.pipeline_parallel > 1 else None
+
+
+def _unstaged(policy: Policy) -> str | None:
+    """What of the policy is not planned for pipelines, whose replicas the engine does not take away in mid-run."""
+    spot = policy.commitments.spot if policy.commitments is not None else None
+    asked = {
+        "outages": policy.outages is not None,
+        "autoscaling": policy.autoscaling is not None,
+        "commitments.spot with interruptions": spot is not None and spot.away_share > 0,
+    }
+    return next(
+        (
+            f"policy.{key} is not simulated for pipelines; drop it, or plan PP 1"
+            for key, given in asked.items()
+            if given
+        ),
+        None,
+    )
 
 
 def spares(policy: Policy, candidate: Candidate, replicas: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetplan.physics.form import StepTime
+from fleetplan.physics.pipeline import decode_turn_s
 from fleetplan.sizing.counting import ceil_ratio
 
 
@@ -18,16 +19,16 @@ class Instant:
     max_batch_memory: int
     """Sequences of prompt + output tokens that the KV pool holds."""
     max_batch_slo: int
-    """Largest batch whose decode step, at context prompt + output/2, is within the TPOT limit; 0: none."""
+    """Largest batch that decodes, at context prompt + output/2, within the TPOT limit; 0: none."""
     batch: int
     """The smaller of both."""
     tpot_s: float
     tokens_per_s: float
     """Output tokens per second of a replica that only decodes, at that batch."""
     prefill_s: float
-    """One lone prompt."""
+    """What one lone prompt keeps a replica busy: of a pipeline, its longest stage."""
     residence_s: float
-    """Prefill and output − 1 steps at that batch."""
+    """Prefill, all stages of it, and output − 1 steps at that batch."""
     concurrent_sequences: float
     """Little: rate · residence."""
     decode_load: float
@@ -65,14 +66,17 @@ def instant(
     by_slo = largest_batch(step, context, tpot_limit_s)
     batch = min(by_memory, by_slo)
     s = float(prompt_tokens)
+    held = (prompt_tokens, 1, 0, s, s * (s + 1) / 2, s, s * (s + 1) / 2)
     if prefill_s is None:
-        prefill_s = float(step.step_s(prompt_tokens, 1, 0, s, s * (s + 1) / 2, s, s * (s + 1) / 2))
+        prefill_s, first_s = float(step.beat.step_s(*held)), float(step.step_s(*held))
+    else:
+        first_s = prefill_s
     prefill_load = rate_per_s * prefill_s
     if batch < 1:
         return Instant(by_memory, by_slo, 0, 0.0, 0.0, prefill_s, 0.0, 0.0, 0.0, prefill_load, None)
     tpot = float(decode_step_s(step, batch, context))
     rate = batch / tpot
-    residence = prefill_s + (output_tokens - 1) * tpot
+    residence = first_s + (output_tokens - 1) * tpot
     decode_load = rate_per_s * output_tokens / rate
     replicas = ceil_ratio((decode_load + prefill_load) * headroom, 1.0)
     return Instant(
@@ -91,10 +95,8 @@ def instant(
 
 
 def decode_step_s(step: StepTime, batch: int, context_tokens: float) -> float:
-    """Time [s] of a step that decodes `batch` sequences of this context."""
-    read = batch * context_tokens
-    cut = batch * min(context_tokens, step.window_tokens)
-    return float(step.step_s(batch, batch, batch, read, read, cut, cut))
+    """Time [s] in which `batch` sequences of this context decode a token each: a step, of a pipeline the turn of its micro-batches."""
+    return float(decode_turn_s(step, batch, context_tokens))
 
 
 def largest_batch(step: StepTime, context_tokens: float, limit_s: float, most: int = 1 << 20) -> int:

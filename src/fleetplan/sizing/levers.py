@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from fleetplan import progress
+from fleetplan import catalog, progress
 from fleetplan.engine.config import MOST_ADAPTERS
 from fleetplan.errors import InputError
+from fleetplan.physics.nodes import link_kind
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
 from fleetplan.sizing import buying
 from fleetplan.sizing.apart import balanced, build
@@ -115,6 +116,7 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
     for degree in (candidate.tensor_parallel // 2, candidate.tensor_parallel * 2):
         if degree >= 1:
             yield "tensor parallel", f"TP {degree}", candidate.everywhere(tensor_parallel=degree)
+    yield from _stages(candidate, scenario)
     if candidate.max_num_batched_tokens is not None:
         for chunk in (candidate.max_num_batched_tokens // 4, candidate.max_num_batched_tokens * 2):
             if chunk >= 1:
@@ -142,6 +144,22 @@ def _run_otherwise(candidate: Candidate, decision: Decision) -> Iterator[tuple[s
     for gpu in decision.prices.usd_per_gpu_hour:
         if gpu != candidate.gpu:
             yield "GPU", gpu, candidate.everywhere(gpu=gpu)
+
+
+def _stages(candidate: Candidate, scenario: Scenario) -> Iterator[tuple[str, str, Candidate]]:
+    """The same GPUs in twice as many stages of half the width, or the other way round.
+
+    Where the scenario has pipelines, and where a tensor-parallel group has no fast link to itself.
+    """
+    tensor, stages = candidate.tensor_parallel, candidate.pipeline_parallel
+    asked = max(scenario.candidates.pipeline_parallel) > 1 or link_kind(catalog.gpu(candidate.gpu)) == "pcie"
+    if candidate.split is not None or not asked:
+        return
+    layouts = [(tensor // 2, stages * 2)] if tensor % 2 == 0 else []
+    layouts += [(tensor * 2, stages // 2)] if stages % 2 == 0 else []
+    for t, p in layouts:
+        other = replace(candidate, tensor_parallel=t, pipeline_parallel=p)
+        yield "pipeline parallel", f"TP {t} × PP {p}", other
 
 
 def _residents(candidate: Candidate, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetplan import catalog
 from fleetplan.engine import EngineConfig, Link, Result, simulate
+from fleetplan.engine.lanes import check_pipeline
 from fleetplan.engine.priority import levels_of
 from fleetplan.engine.run import check_requests
 from fleetplan.errors import InputError
@@ -98,7 +99,15 @@ class Machine:
         assert self.config is not None
         if not self.tokens:
             return float(self.step.overhead_s[1:].mean())
-        return bounds.least_work_s(self._computed(mix), self.step, self.most_tokens(mix), self.tokens_a_step)
+        computed, most = self._computed(mix), self.most_tokens(mix)
+        whole = bounds.least_work_s(computed, self.step, most, self.tokens_a_step)
+        if self.step.stage is None:
+            return whole
+        # As many steps as stages are in flight at most, and each has the longest stage to itself.
+        return max(
+            whole / self.step.stages,
+            bounds.least_work_s(computed, self.step.stage, most, self.tokens_a_step),
+        )
 
     def _computed(self, requests: Requests) -> Requests:
         """The requests with the least that a prefix cache leaves of their prompts."""
@@ -175,10 +184,6 @@ def machine(
         return Machine(candidate, None, None, None, "; ".join(error.lines))
     if not made.fits:
         return Machine(candidate, made, None, None, made.verdict)
-    if candidate.pipeline_parallel > 1:
-        return Machine(
-            candidate, made, None, None, "pipeline parallelism is not simulated; plan it with TP or DP"
-        )
     if candidate.caching is not None and candidate.scheduler == "static":
         return Machine(
             candidate, made, None, None, "static batches have no prefix cache; take another scheduler"
@@ -241,6 +246,13 @@ def unserved(built: Machine, mix: Requests) -> str | None:
     try:
         check_requests(mix, built.config, 1, built.router, None)
         levels_of(mix, built.config)
+        check_pipeline(mix, built.step, built.config, built.router, ())
     except InputError as error:
-        return "; ".join(line.partition(": ")[2] or line for line in error.lines)
+        return "; ".join(_sentence(line) for line in error.lines)
     return None
+
+
+def _sentence(line: str) -> str:
+    """What a line of an error says, without where; with it where it is the subject."""
+    where, _, said = line.partition(": ")
+    return f"{where} {said}" if said.startswith("is ") else said or line

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetplan import catalog
+from fleetplan.errors import InputError
 from fleetplan.physics import steptime
-from fleetplan.physics.calibrated import Calibrated, calibrate_step
+from fleetplan.physics.calibrated import Calibrated, calibrate_step, checked_pipeline
 from fleetplan.physics.form import StepTime
+from fleetplan.sizing.buying import node_gpus
 from fleetplan.sizing.candidates import Candidate
 from fleetplan.spec.scenario import Scenario
 from fleetplan.spec.steptime import Affine, Roofline, Table
@@ -23,9 +25,15 @@ def step_of(
     choice = scenario.step_time
     if isinstance(choice, Affine):
         given = choice.affine
+        if candidate.pipeline_parallel > 1:
+            raise InputError(
+                f"step_time.affine: is of one stage (got pipeline_parallel {candidate.pipeline_parallel}), give step_time.table, a file "
+                "that states stages and the longest stage"
+            )
         return steptime.affine(given.fixed_s, given.prefill_s_per_token, given.decode_s_per_sequence), None
     if isinstance(choice, Table):
-        return steptime.from_json(scenario.folder / choice.table), None
+        step = steptime.from_json(scenario.folder / choice.table)
+        return checked_pipeline(step, candidate.pipeline_parallel, choice.table), None
     gpu = catalog.gpu(candidate.gpu)
     if isinstance(choice, Roofline):
         given_roofline = choice.roofline
@@ -47,6 +55,8 @@ def step_of(
         engine=candidate.engine,
         max_tokens=most,
         calibration_file=scenario.folder / candidate.calibration if candidate.calibration else None,
+        node_gpus=node_gpus(scenario.policy, candidate.gpu),
+        network_bytes_per_s=scenario.candidates.network_bytes_per_s,
         **layout(candidate),
     )
     return made.step, made

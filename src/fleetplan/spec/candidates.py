@@ -237,9 +237,11 @@ class Candidates(Model):
     tensor_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """GPUs that split every layer."""
     pipeline_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
-    """Stages that split the layers."""
+    """Stages that split the layers: as many steps are in flight, one in each, on one queue and one KV cache."""
     data_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Attention replicas inside one replica."""
+    network_bytes_per_s: BytesPerSecond | None = None
+    """Bandwidth of one GPU to GPUs of other nodes, one direction, where a replica spans nodes; left out: the catalogue's, where it knows one."""
     expert_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Ranks over which the experts of a MoE are spread."""
     weights: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)

@@ -32,19 +32,21 @@ Rows = dict[str, list[dict[str, Any]]]
 def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
     """Table → rows; the chain's error and the goodput curve are those of the chosen candidate.
 
-    Where nothing was chosen, or it drafts, has two pools or holds adapters, they are of the first candidate that can run and does none of it.
+    Where nothing was chosen, or it drafts, has two pools, is a pipeline or holds adapters, they are of the first candidate that can run and does
+    none of it.
     """
     if subject.model is None:
         return endpoint_rows(subject, chosen, replicas)
     traffic = subject.traffic
     shape = Shape.of(traffic.requests(), traffic.rate_per_s)
-    # A closed form has one queue, one token a sequence and step, and nothing to load: candidates that draft, have two pools or hold
-    # adapters have none.
+    # A closed form has one queue, one step at a time, one token a sequence in it, and nothing to load: candidates that draft, have two
+    # pools, are pipelines or hold adapters have none.
     runnable = {
         name: m
         for name, m in subject.machines.items()
         if m.reason is None
         and m.prefill is None
+        and m.candidate.pipeline_parallel == 1
         and m.candidate.speculation == "none"
         and m.candidate.max_adapters is None
     }

@@ -10,6 +10,7 @@ from fleetplan import catalog
 from fleetplan.physics import precision
 from fleetplan.physics.form import StepTime
 from fleetplan.physics.intensity import decode_ridge_batch, ridge_flop_per_byte
+from fleetplan.physics.pipeline import decode_turn_s, micro_batch
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.traffic.requests import Requests
@@ -55,30 +56,35 @@ def _bounds(built: Machine, subject: Plan, steps: list[dict[str, Any]]) -> dict[
 
 
 def _steps(built: Machine, subject: Plan) -> list[dict[str, Any]]:
-    """A decode step of the mean context, at each batch up to max_num_seqs."""
+    """A decode step of the mean context, at each batch up to max_num_seqs; of a pipeline, the step of a micro-batch of it."""
     assert built.step is not None
     assert built.config is not None
     assert built.memory is not None
     step, mix = built.step, subject.traffic.requests()
     context = float(mix.prompt_tokens.mean() + mix.output_tokens.mean() / 2)
     wall = (built.memory.sequences_at_mean or 0) // built.engines_per_replica
-    most = built.config.max_num_seqs
+    most = max(built.config.max_num_seqs // step.stages, 1) * step.stages
     batches = np.array(sorted({b for b in (*BATCHES, wall, most) if 1 <= b <= most}))
-    read = batches * context
-    window = batches * min(context, step.window_tokens) if step.window_tokens else np.zeros(len(batches))
-    total = step.step_s(batches, batches, batches, read, read, window, window)
-    compute, memory = _terms(built.roof or step, batches, read, window)
+    held = micro_batch(step, batches)
+    read = held * context
+    window = held * min(context, step.window_tokens) if step.window_tokens else np.zeros(len(batches))
+    total = step.step_s(held, held, held, read, read, window, window)
+    beat = step.beat.step_s(held, held, held, read, read, window, window)
+    turn = decode_turn_s(step, batches, context)
+    compute, memory = _terms(built.roof or step, held, read, window)
     overhead = np.maximum(total - np.maximum(compute, memory), 0.0)
-    flop, moved = _work(built, subject, batches, read)
+    flop, moved = _work(built, subject, held, read)
     return [
         {
             "batch": int(b),
+            "step_sequences": int(held[i]),
             "step_s": float(total[i]),
+            "beat_s": float(beat[i]),
             "compute_s": float(compute[i]),
             "memory_s": float(memory[i]),
             "overhead_s": float(overhead[i]),
             "intensity_flop_per_byte": float(flop[i] / moved[i]),
-            "throughput_tokens_per_s": float(b / total[i]) * built.decoding_engines,
+            "throughput_tokens_per_s": float(b / turn[i]) * built.decoding_engines,
             "bound_by": _roof(compute[i], memory[i], overhead[i]),
         }
         for i, b in enumerate(batches)
@@ -102,8 +108,8 @@ def _work(built: Machine, subject: Plan, batches: Any, read: Any) -> tuple[Any, 
     """FLOP of the matrix products and bytes read of one GPU in the step."""
     assert built.memory is not None
     assert subject.model is not None
-    t = built.candidate.tensor_parallel
-    flop = 2.0 * subject.model.architecture.parameters_active * batches / t
+    gpus = built.candidate.tensor_parallel * built.candidate.pipeline_parallel
+    flop = 2.0 * subject.model.architecture.parameters_active * batches / gpus
     moved = built.memory.weights_bytes + built.memory.kv_bytes_per_token * read
     return flop, moved
 

@@ -29,6 +29,8 @@ def rows(scenario: Asked) -> Rows:
     for candidate in progress.each(expand(scenario), "candidate", lambda candidate: candidate.label):
         # How fast the target steps has nothing to do with who drafts.
         alone = dataclasses.replace(candidate.decode, speculation="none")
+        if alone.pipeline_parallel > 1:
+            continue  # drafts are not simulated in a pipeline
         built = machine(alone, scenario, model, 1, 1)
         if built.step is None:
             continue

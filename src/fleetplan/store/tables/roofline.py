@@ -27,8 +27,21 @@ ROOFLINES = Table(
     (
         SCENARIO,
         CANDIDATE,
-        integer("batch", "sequences in the step"),
-        number("step_s", "time of the step", "s"),
+        integer("batch", "sequences that run at once"),
+        integer(
+            "step_sequences",
+            "sequences of one step: all of them, of a pipeline those of its largest micro-batch",
+        ),
+        number(
+            "step_s",
+            "time of the step, from its start to its tokens: of a pipeline, all stages and sends",
+            "s",
+        ),
+        number(
+            "beat_s",
+            "time after which the next step may start: the step's, of a pipeline its longest stage's",
+            "s",
+        ),
         number("compute_s", "its matrix products and attention at peak FLOP/s", "s"),
         number("memory_s", "its weights and KV cache read at full bandwidth", "s"),
         number(
@@ -37,7 +50,11 @@ ROOFLINES = Table(
             "s",
         ),
         number("intensity_flop_per_byte", "FLOPs of the step per byte that it reads", "FLOP/byte"),
-        number("throughput_tokens_per_s", "output tokens per second of one replica", "token/s"),
+        number(
+            "throughput_tokens_per_s",
+            "output tokens per second of one replica, with micro-batches in every stage",
+            "token/s",
+        ),
         text("bound_by", "the larger term: compute, memory or overhead"),
     ),
     ("scenario", "candidate_id", "batch"),
