@@ -143,7 +143,23 @@ def brute_force(subject: Plan) -> dict[str, tuple[int, float]]:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_brute_force_agrees_with_the_search(seed: int) -> None:
-    subject = planned(**random_changes(seed))
+    check_against_brute_force(planned(**random_changes(seed)))
+
+
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_brute_force_agrees_where_there_are_pipelines(seed: int) -> None:
+    changes = random_changes(seed)
+    grid = changes["candidates"] | {"pipeline_parallel": [1, 2, 4], "tensor_parallel": [1, 2]}
+    efficiency = float(np.random.default_rng([66, seed]).uniform(0.2, 0.8))
+    step = {"roofline": {"efficiency": round(efficiency, 2), "overhead": "1 ms", "attention_flops": True}}
+    subject = planned(**changes | {"candidates": grid, "step_time": step})
+    assert any(
+        m.reason is None and m.step is not None and m.step.stages > 1 for m in subject.machines.values()
+    )
+    check_against_brute_force(subject)
+
+
+def check_against_brute_force(subject: Plan) -> None:
     decision = decide(subject)
     brute = brute_force(subject)
     if decision.chosen is None:

@@ -178,21 +178,11 @@ def _refused(policy: Policy, candidate: Candidate) -> str | None:
 
 
 def _unstaged(policy: Policy) -> str | None:
-    """What of the policy is not planned for pipelines, whose replicas the engine does not take away in mid-run."""
-    spot = policy.commitments.spot if policy.commitments is not None else None
-    asked = {
-        "outages": policy.outages is not None,
-        "autoscaling": policy.autoscaling is not None,
-        "commitments.spot with interruptions": spot is not None and spot.away_share > 0,
-    }
-    return next(
-        (
-            f"policy.{key} is not simulated for pipelines; drop it, or plan PP 1"
-            for key, given in asked.items()
-            if given
-        ),
-        None,
-    )
+    """What of the policy is not planned for pipelines: the engine takes no replica of them away in mid-run."""
+    for key in ("outages", "autoscaling"):
+        if getattr(policy, key) is not None:
+            return f"policy.{key} is not simulated for pipelines; drop it, or plan PP 1"
+    return None
 
 
 def spares(policy: Policy, candidate: Candidate, replicas: int) -> int:

@@ -253,6 +253,6 @@ def unserved(built: Machine, mix: Requests) -> str | None:
 
 
 def _sentence(line: str) -> str:
-    """What a line of an error says, without where; with it where it is the subject."""
-    where, _, said = line.partition(": ")
-    return f"{where} {said}" if said.startswith("is ") else said or line
+    """What a line of an error says without where; with it where it is the subject."""
+    subject, verb, said = line.rpartition(": is ")
+    return f"{subject} is {said}" if verb else line.partition(": ")[2] or line
