@@ -240,10 +240,10 @@ class Candidates(Model):
     """Stages that split the layers: as many steps are in flight, one in each, on one queue and one KV cache."""
     data_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Attention replicas inside one replica."""
-    network_bytes_per_s: BytesPerSecond | None = None
-    """Bandwidth of one GPU to GPUs of other nodes, one direction, where a replica spans nodes; left out: the catalogue's, where it knows one."""
     expert_parallel: Annotated[tuple[Degree, ...], *EACH_ONCE] = (1,)
     """Ranks over which the experts of a MoE are spread."""
+    network_bytes_per_s: BytesPerSecond | None = None
+    """Bandwidth of one GPU to GPUs of other nodes, one direction, where a replica spans nodes; left out: the catalogue's, where it knows one."""
     weights: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)
     """Schemes of the weights: bf16, fp8, int8, int4, nvfp4, mxfp4, …"""
     kv_cache: Annotated[tuple[Name, ...], *EACH_ONCE] = ("bf16",)
