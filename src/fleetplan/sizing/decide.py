@@ -154,7 +154,7 @@ def verdict_at(
 
     def run(replication: int):  # type: ignore[no-untyped-def]
         progress.say(f"replication {replication + 1}")
-        return built.run(traffic.requests(replication), engines, traffic.seed + replication), traffic.warmup_s
+        return traffic.judged(built.run(traffic.requests(replication), engines, traffic.seed + replication))
 
     with progress.during(f"{replicas} replica{'s' * (replicas != 1)}"):
         return judge(

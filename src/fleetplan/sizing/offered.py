@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fleetplan.engine.result import Result
 from fleetplan.errors import InputError
+from fleetplan.sizing import users
 from fleetplan.sizing.verdict import Limit
 from fleetplan.spec.endpoint import EndpointScenario
 from fleetplan.spec.scenario import Asked, Scenario
@@ -33,7 +35,7 @@ class Offered:
     workload: model.Workload
     rate_scale: float
     rate_per_s: float
-    """Mean rate of requests that reach the model."""
+    """Mean rate of requests that reach the model; of users who wait, that of the slowest answers that keep the promises."""
     duration_s: float
     """Length of one replication."""
     warmup_s: float
@@ -62,6 +64,18 @@ class Offered:
                 self.workload, duration_s=self.duration_s, seed=seed, rate_scale=self.rate_scale * factor
             )
         return self._cache[key]
+
+    @property
+    def closed(self) -> tuple[int, ...]:
+        """Classes whose users wait for their answers."""
+        return users.closed(self.workload)
+
+    def judged(self, result: Result) -> tuple[Result, float]:
+        """(what of a run is judged, from when on [s]); of users who wait, the time while all of them still send, less a tenth."""
+        if not self.closed:
+            return result, self.warmup_s
+        kept = users.while_all_send(result, self.closed)
+        return kept, WARM_UP_SHARE * float(kept.arrival_s.max())
 
     @property
     def repeats(self) -> bool:
@@ -93,11 +107,11 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
     """The planned traffic of a scenario. Raises InputError where it has no rate or yields no request."""
     workload, scale = workload_of(scenario.drawn, scenario.folder, max_context_tokens)
     limits = limits_of(scenario)
+    workload = users.planned(workload, limits, scenario.seed)
     rate = generation.mean_rate_per_s(workload, scale)
-    if rate is None:
+    if rate is None:  # specs are refused before; here for what is made in code
         raise InputError(
-            f"{scenario.scenario}: workload: a closed loop has no rate of its own (got concurrency), so it cannot size a fleet; "
-            "give an open process, like arrivals: {process: poisson, rate: 10 req/s}"
+            f"{scenario.scenario}: workload: the promises do not bound how long users wait, give e2e, or ttft and tpot"
         )
     if not rate > 0:
         raise InputError(f"{scenario.scenario}: workload: the rate must be > 0 (got {rate:g} req/s)")
@@ -138,6 +152,14 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
 def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:
     """What the simulated engine does not do for this traffic."""
     found = []
+    for index in users.closed(workload):
+        each = workload.classes[index]
+        loop = each.arrivals or workload.arrivals
+        assert isinstance(loop, model.ClosedLoop)
+        found.append(
+            f"users of {each.name} wait for their answers: rates and utilisation are those of answers in {loop.mean_service_s:.3g} s, the "
+            "slowest that keep the promises; faster ones make users send more, which the simulation has"
+        )
     if any(c.shared_prefix is not None or c.sessions is not None for c in workload.classes):
         engines = scenario.candidates.engine if isinstance(scenario, Scenario) else ()
         if any(engine.caching is not None for engine in engines):

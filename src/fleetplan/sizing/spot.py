@@ -62,7 +62,7 @@ def held(
             interruptions(spot, taken, traffic.duration_s, [scenario.seed, replication], away) if spot else ()
         )
         outages = (*planned, *resilience.outages_of(built, sudden, 0.0, drains=False))
-        return resilience.run(built, traffic, replication, replicas, outages), traffic.warmup_s
+        return traffic.judged(resilience.run(built, traffic, replication, replicas, outages))
 
     replications = scenario.simulation.replications or FEWEST_REPLICATIONS
     return judge(

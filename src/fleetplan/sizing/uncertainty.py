@@ -257,7 +257,7 @@ def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) 
 
     def verdict(replicas: int) -> Verdict:
         def run(_: int):  # type: ignore[no-untyped-def]
-            return built.run(requests, replicas * built.engines_per_replica, replication), traffic.warmup_s
+            return traffic.judged(built.run(requests, replicas * built.engines_per_replica, replication))
 
         return judge(
             replicas,

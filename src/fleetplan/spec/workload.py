@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from fleetplan.spec.adapters import Adapters
-from fleetplan.spec.arrivals import Arrivals
+from fleetplan.spec.arrivals import Arrivals, ClosedLoop
 from fleetplan.spec.base import (
     Count,
     Cv,
@@ -188,6 +188,8 @@ class TrafficClass(Model):
                     f"all must be served; drop {'it' if len(other) == 1 else 'them'}, or the deadline",
                     other[0],
                 )
+        if isinstance(self.arrivals, ClosedLoop):
+            waits(self.name, self.slo, self.output_tokens == 1)
         if self.slo is not None and self.output_tokens == 1:
             for metric in ("tpot", "itl"):
                 if any(promise.metric == metric for promise in self.slo.promises()):
@@ -217,6 +219,23 @@ class ClassesWorkload(Model):
         return self
 
 
+def waits(name: str, slo: Any, one_token: bool) -> None:
+    """Refuse users who wait for answers that no promise bounds: what they send follows from it."""
+    whole = getattr(slo, "attainment", None)
+    promised = {
+        m
+        for m in ("ttft", "tpot", "e2e")
+        if any(getattr(of, f"{m}_s", None) is not None for of in (slo, whole))
+    }
+    if "e2e" in promised or ("ttft" in promised and ("tpot" in promised or one_token)):
+        return
+    raise fault(
+        f"are users who wait for answers that no promise bounds (class {name}, got {', '.join(sorted(promised)) or 'no slo'}), give e2e, or "
+        "ttft and tpot: n users who think z and are answered within T send n/(z + T) requests/s",
+        "arrivals",
+    )
+
+
 def coherent(classes: tuple[Any, ...], arrivals: Any) -> None:
     """Refuse classes of one name, without arrivals or share, or without any promise."""
     names = [c.name for c in classes]
@@ -234,6 +253,13 @@ def coherent(classes: tuple[Any, ...], arrivals: Any) -> None:
                     i,
                 )
     else:
+        if isinstance(arrivals, ClosedLoop):
+            if len(classes) > 1:
+                raise fault(
+                    f"are users who wait, and there are {len(classes)} classes (got closed_loop), give each class users of its own",
+                    "arrivals",
+                )
+            waits(classes[0].name, classes[0].slo, getattr(classes[0], "output_tokens", 1) == 1)
         for i, c in enumerate(classes):
             if c.share is None and getattr(c, "deadline", None) is None:
                 raise fault(
@@ -283,6 +309,12 @@ class EmpiricalWorkload(_Recorded):
     """A table of data/workloads/, like azure-2023-conv."""
     arrivals: Arrivals | None = None
     """Another arrival process than the recorded seconds."""
+
+    @model_validator(mode="after")
+    def _answered(self) -> Self:
+        if isinstance(self.arrivals, ClosedLoop):
+            waits(self.name, self.slo, False)
+        return self
 
 
 class TraceWorkload(_Recorded):

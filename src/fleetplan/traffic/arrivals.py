@@ -31,9 +31,9 @@ MONTH_S = 30.4375 * 86400
 
 
 def mean_rate_per_s(a: Arrivals, scale: float = 1.0) -> float | None:
-    """Long-run arrivals per second; None for a closed loop, whose rate is an outcome. Growth is not in it."""
+    """Long-run arrivals per second; None for a closed loop of unknown service, whose rate is an outcome. Growth is not in it."""
     if isinstance(a, ClosedLoop):
-        return None
+        return scale * a.users / (a.think_s + a.mean_service_s) if a.mean_service_s > 0 else None
     if isinstance(a, Mmpp):
         return scale * float(_mmpp_shares(a) @ np.array(a.rates_per_s))
     if isinstance(a, Profile):

@@ -99,7 +99,7 @@ def draw(
 
 
 def mean_rate_per_s(workload: Workload, rate_scale: float = 1.0) -> float | None:
-    """Long-run requests per second that reach the model (turns, retries and cache hits counted); None with a closed loop."""
+    """Long-run requests per second that reach the model (turns, retries and cache hits counted); None with a closed loop of unknown service."""
     total = 0.0
     for c in workload.classes:
         common = workload.arrivals if c.arrivals is None else c.arrivals
@@ -221,7 +221,7 @@ def _closed_loop(
     rng = streams.rng("gaps")
     gap = rng.exponential(a.think_s, (turns, users)) if a.think_s else np.zeros((turns, users))
     # Users begin somewhere in their first think time, not all at once, unless they never think.
-    nominal = np.cumsum(gap, axis=0)
+    nominal = np.cumsum(gap, axis=0) + a.mean_service_s * np.arange(turns)[:, None]
     gap[0] = np.nan
     return {
         "arrival_s": nominal.ravel(),

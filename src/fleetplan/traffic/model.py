@@ -96,8 +96,8 @@ class Profile:
 class ClosedLoop:
     """A fixed number of users: each sends, waits for the answer, thinks (exponential, mean `think_s`), sends again.
 
-    The rate is an outcome of the system, so a rate scale multiplies the users. `mean_service_s`, a guess of the time to answer, only
-    sets how many turns are drawn for a horizon.
+    The rate is an outcome of the system, so a rate scale multiplies the users. `mean_service_s` is the time to answer that is planned
+    with: it sets the nominal rate and how many turns are drawn for a horizon; 0: none is, and there is no rate.
     """
 
     users: int
