@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fleetplan.engine import EngineConfig
+from fleetplan.engine import EngineConfig, simulate
 from fleetplan.physics.steptime import linear
 from fleetplan.queueing.goodput import (
     best_cap,
@@ -53,8 +53,7 @@ def test_curve_by_simulation():
     blocks = MEMORY_CAP * 48
     points = goodput_curve(
         requests,
-        STEP,
-        EngineConfig("chunked", kv_blocks=blocks),
+        lambda cap: simulate(requests, STEP, EngineConfig("chunked", cap, kv_blocks=blocks)),
         caps,
         ttft_at_most_s=0.5,
         tpot_at_most_s=0.03,

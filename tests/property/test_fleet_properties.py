@@ -35,7 +35,7 @@ def availability(target: float, failures: float) -> dict[str, Any]:
 
 
 def gpus(rules: Policy, candidate: Candidate, replicas: int) -> int:
-    return buying.fleet_of(rules, candidate, replicas, 1.0).gpus
+    return sum(buying.gpus_of(rules, candidate, replicas).values())
 
 
 @given(candidates, counts, units, st.integers(0, 5))
@@ -103,8 +103,8 @@ def test_what_serves_is_paid_and_waiting_longer_never_pays_less(
 @given(loads.filter(lambda values: max(values) > 0.01), st.floats(1e-6, 1.0), st.floats(1.0, 10.0))
 def test_a_dearer_api_never_serves_more(load: list[float], usd: float, dearer: float) -> None:
     loads_, sizes = np.array(load), np.arange(40, dtype=np.float64)
-    cheap = money.cheapest_overflow(loads_, loads_ * 5, 0.8, sizes, 3.0, usd)
-    dear = money.cheapest_overflow(loads_, loads_ * 5, 0.8, sizes, 3.0, usd * dearer)
+    cheap = money.cheapest_overflow(loads_, loads_ * 5, 0.8, 3.0 * sizes, usd)
+    dear = money.cheapest_overflow(loads_, loads_ * 5, 0.8, 3.0 * sizes, usd * dearer)
     assert dear.api_share <= cheap.api_share + 1e-9
     assert dear.usd_per_hour >= cheap.usd_per_hour * (1 - 1e-9)
     assert cheap.usd_per_hour <= float((loads_ * 5).mean()) * 3600 * usd * (1 + 1e-9)

@@ -14,7 +14,8 @@ from fleetplan import prices
 from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
 from fleetplan.sizing.counting import ceil_ratio
-from fleetplan.sizing.decide import Decision, Plan, decide, plan, sustainable_rate_per_s, verdict_at
+from fleetplan.sizing.decide import Decision, Plan, decide, plan, verdict_at
+from fleetplan.sizing.saturation import sustainable_rate_per_s
 from fleetplan.spec import loads
 
 MOST = 40
@@ -131,11 +132,10 @@ def brute_force(subject: Plan) -> dict[str, tuple[int, float]]:
     for identity, built in subject.machines.items():
         if built.reason is not None or buying.refused(policy, built.candidate) is not None:
             continue
-        usd = buying.usd_per_gpu_hour(policy, built.candidate.gpu, sheet)
+        usd = {built.candidate.gpu: buying.usd_per_gpu_hour(policy, built.candidate.gpu, sheet) or 0.0}
         rate = sustainable_rate_per_s(built, subject.traffic)
         for count in range(1, MOST + 1):
             if verdict_at(built, subject, rate, count).passes:
-                assert usd is not None
                 found[identity] = (count, buying.fleet_of(policy, built.candidate, count, usd).usd_per_hour)
                 break
     return found

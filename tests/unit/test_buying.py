@@ -62,7 +62,7 @@ def test_an_instance_sets_unit_and_price() -> None:
     assert buying.unit_gpus(rules, "h200-sxm") == 2
     assert buying.usd_per_gpu_hour(rules, "h100-sxm", sheet) == 5.0
     assert buying.usd_per_gpu_hour(rules, "h200-sxm", sheet) == sheet.usd_per_gpu_hour["h200-sxm"].median
-    fleet = buying.fleet_of(rules, candidate(4), 3, 5.0)
+    fleet = buying.fleet_of(rules, candidate(4), 3, {"h100-sxm": 5.0})
     assert (fleet.gpus, fleet.usd_per_hour) == (16, 80.0)
 
 
@@ -84,7 +84,7 @@ def test_a_tensor_parallel_group_stays_in_its_node(
 
 
 def test_spares_of_gpus_bought_singly() -> None:
-    spares = buying.spares(policy(availability=AVAILABILITY), candidate(2), 10)
+    (spares,) = buying.spares(policy(availability=AVAILABILITY), candidate(2), 10)
     assert binomial_at_least(10, 10 + spares, A) >= 0.999 > binomial_at_least(10, 9 + spares, A)
     assert spares == 2
 
@@ -93,20 +93,20 @@ def test_spares_are_whole_nodes_where_nodes_are_bought() -> None:
     rules = policy(availability=AVAILABILITY, buy_unit=8)
     # Four replicas of four GPUs lie on two nodes: P(Bin(2, A) = 2) = 0.9745, P(Bin(3, A) ≥ 2) = 0.9995.
     assert binomial_at_least(2, 2, A) < 0.999 <= binomial_at_least(2, 3, A)
-    assert buying.spares(rules, candidate(4), 4) == 2
-    assert buying.fleet_of(rules, candidate(4), 4, 1.0).gpus == 24
+    assert buying.spares(rules, candidate(4), 4) == (2,)
+    assert buying.gpus_of(rules, candidate(4), 4) == {"h100-sxm": 24}
     # Three replicas leave half a node over; with the spare node that is three spares.
-    assert buying.spares(rules, candidate(4), 3) == 3
+    assert buying.spares(rules, candidate(4), 3) == (3,)
 
 
 def test_a_replica_over_two_nodes_needs_both() -> None:
     rules = policy(availability=AVAILABILITY, buy_unit=8)
-    spares = buying.spares(rules, candidate(8, pipeline=2), 6)
+    (spares,) = buying.spares(rules, candidate(8, pipeline=2), 6)
     assert binomial_at_least(6, 6 + spares, A**2) >= 0.999 > binomial_at_least(6, 5 + spares, A**2)
 
 
 def test_the_policy_may_ask_for_more_spares() -> None:
-    assert buying.spares(policy(availability=AVAILABILITY, spare_replicas=5), candidate(2), 10) == 5
+    assert buying.spares(policy(availability=AVAILABILITY, spare_replicas=5), candidate(2), 10) == (5,)
 
 
 def test_stock_bounds_the_count_and_says_what_is_missing() -> None:
@@ -119,13 +119,17 @@ def test_stock_bounds_the_count_and_says_what_is_missing() -> None:
     assert buying.limit(policy(stock={"h100-sxm": 0}), candidate(1)) == 0
 
 
+def stock(rules: Policy, candidate: Candidate) -> int:
+    return buying.stock_of(rules, candidate)["h100-sxm"]
+
+
 def test_stock_by_region_counts_in_what_lies_together() -> None:
-    stock = {"h100-sxm": {"east": 12, "west": 20}}
-    assert buying.stock_gpus(policy(stock=stock), candidate(1)) == 32
-    assert buying.stock_gpus(policy(stock=stock), candidate(8)) == 24
-    assert buying.stock_gpus(policy(stock=stock, buy_unit=8), candidate(4)) == 24
-    assert buying.stock_gpus(policy(stock=stock, buy_unit=8), candidate(8, pipeline=2)) == 16
-    assert buying.limit(policy(stock=stock, buy_unit=8), candidate(4)) == 6
-    assert buying.beyond(policy(stock=stock, buy_unit=8), candidate(4), 7) == (
+    regions = {"h100-sxm": {"east": 12, "west": 20}}
+    assert stock(policy(stock=regions), candidate(1)) == 32
+    assert stock(policy(stock=regions), candidate(8)) == 24
+    assert stock(policy(stock=regions, buy_unit=8), candidate(4)) == 24
+    assert stock(policy(stock=regions, buy_unit=8), candidate(8, pipeline=2)) == 16
+    assert buying.limit(policy(stock=regions, buy_unit=8), candidate(4)) == 6
+    assert buying.beyond(policy(stock=regions, buy_unit=8), candidate(4), 7) == (
         "needs at least 32 GPUs and the stock of h100-sxm is 24 in whole units by region: short by 8"
     )

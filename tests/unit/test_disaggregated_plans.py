@@ -9,13 +9,14 @@ import pytest
 
 from fleetplan.errors import InputError
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.apart import balanced, build
+from fleetplan.sizing.apart import build
 from fleetplan.sizing.binding import binding_limit, resource_bound
 from fleetplan.sizing.candidates import expand
 from fleetplan.sizing.capacity import capacity
-from fleetplan.sizing.choice import _factors
-from fleetplan.sizing.decide import Plan, decide, hopeless, plan, sustainable_rate_per_s, verdict_at
+from fleetplan.sizing.choice import choices, factors
+from fleetplan.sizing.decide import Plan, decide, hopeless, plan, verdict_at
 from fleetplan.sizing.levers import levers
+from fleetplan.sizing.saturation import sustainable_rate_per_s
 from fleetplan.sizing.stages.candidates import rows
 from fleetplan.spec import loads
 
@@ -75,11 +76,14 @@ def test_each_ratio_is_a_candidate_with_an_id_of_its_own() -> None:
     assert len({row["label"] for row in table}) == 4
 
 
-def test_without_ratios_every_small_one_is_a_candidate() -> None:
-    found = {c.split.ratio for c in expand(loads(json.dumps(spec({"link": "50 GB/s"})))) if c.split}
-    assert len(found) == 11
-    assert {"1:1", "3:4", "4:1"} <= found
-    assert "2:2" not in found
+def test_without_ratios_both_counts_are_searched() -> None:
+    (left_out, asked) = (
+        next(c for c in expand(loads(json.dumps(spec(choice)))) if c.split)
+        for choice in ({"link": "50 GB/s"}, {"link": "50 GB/s", "ratio": "search"})
+    )
+    assert left_out.searched
+    assert left_out == asked
+    assert left_out.candidate_id == left_out.paired(3, 2).candidate_id
 
 
 def test_what_a_pool_does_not_say_is_as_the_candidate_has_it() -> None:
@@ -124,9 +128,9 @@ def test_what_a_pool_does_not_say_is_as_the_candidate_has_it() -> None:
         ),
         (
             {"decode": {"gpu": "h200-sxm"}},
-            {"policy": {"stock": {"h100-sxm": 40}}},
-            "cannot run",
-            "policy.stock is not planned for pools on two kinds of GPU",
+            {"policy": {"stock": {"h200-sxm": 0}}},
+            "infeasible",
+            "the stock of h200-sxm is 0: short by",
         ),
         ({"link_latency": "2 s", "first_token": "landing"}, {}, "infeasible", "TTFT p95 of chat"),
     ],
@@ -143,6 +147,7 @@ def test_what_keeps_a_candidate_is_told(
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
+        ({**APART, "ratio": "1:2"}, "must be search or a list of ratios (got '1:2'), like ['1:2']"),
         ({**APART, "ratio": ["1"]}, "must be prefill to decode replicas (got '1')"),
         ({**APART, "ratio": ["1:1", "2:2"]}, "names the ratio 1:1 twice"),
         ({"ratio": ["1:1"]}, "link"),
@@ -177,9 +182,8 @@ def test_the_decision_is_that_of_brute_force(changes: dict[str, Any]) -> None:
         for count in range(1, 13):
             if verdict_at(built, subject, rate, count).passes:
                 assert why is None
-                usd = buying.usd_per_gpu_of(subject.scenario.policy, built.candidate, decision.prices)
-                assert usd is not None
-                fleet = buying.fleet_of(subject.scenario.policy, built.candidate, count, usd)
+                usd = buying.prices_of(subject.scenario.policy, built.candidate, decision.prices)
+                fleet = buying.fleet_of(subject.scenario.policy, built.candidate, count, usd)  # type: ignore[arg-type]
                 cheapest = min(cheapest, fleet.usd_per_hour)
                 break
     chosen = decision.chosen
@@ -193,7 +197,9 @@ def test_the_decision_is_that_of_brute_force(changes: dict[str, Any]) -> None:
             assert option.found.verdicts[count].passes
             assert count == 1 or not option.found.verdicts[count - 1].passes
             assert option.fleet is not None
-            assert option.fleet.gpus == count * option.machine.candidate.gpus_per_replica
+            each = option.machine.candidate.gpus_per_replica
+            assert each is not None
+            assert option.fleet.gpus == count * each
 
 
 def test_bounds_of_two_pools_are_below_every_simulation() -> None:
@@ -208,7 +214,7 @@ def test_bounds_of_two_pools_are_below_every_simulation() -> None:
             several = mix.output_tokens > 1
             assert (run.tpot_s[several] >= alone.tpot_s[several] * (1 - 1e-9)).all()
         work = built.least_work_s(mix)
-        busy = np.sum(built.run(mix, 1).busy_s) / sum(count for _, count in built.candidate.parts) / len(mix)
+        busy = np.sum(built.run(mix, 1).busy_s) / sum(built.candidate.pools(1)) / len(mix)
         assert work > 0
         assert sustainable_rate_per_s(built, subject.traffic) <= 1 / work * (1 + 1e-9)
         if built.prefill is None:
@@ -239,31 +245,22 @@ def test_the_work_of_both_pools_is_that_of_one() -> None:
 
 
 def test_the_lever_plans_prefill_apart_and_back() -> None:
-    subject = planned(tpot="30 ms")
-    built = next(iter(subject.machines.values()))
-    p, d = balanced(built, subject.traffic.requests())
-    assert p > d  # prompts are forty times as long as answers
-    made = [lever for lever in levers(decide(subject)) if lever.kind == "disaggregation"]
-    (lever,) = made
-    assert lever.change == f"prefill apart, {p} replicas to {d} that decode, over 50 GB/s"
+    (lever,) = [each for each in levers(decide(planned(tpot="30 ms"))) if each.kind == "disaggregation"]
+    assert lever.change == "prefill apart over 50 GB/s"
     assert lever.decision is not None
     assert lever.decision.chosen is not None
-    assert lever.decision.chosen.machine.candidate.split is not None
-    apart = plan(
-        loads(json.dumps(spec(APART) | {"candidates": {"gpu": ["h100-sxm"], "disaggregated": [APART]}}))
-    )
-    decision = decide(apart)
-    assert decision.chosen is not None
-    assert decision.chosen.fleet is not None
-    split, count = decision.chosen.machine.candidate.split, decision.chosen.fleet.replicas
-    assert split is not None
-    p, d = count * split.prefill_replicas, count * split.decode_replicas
-    found = [lever for lever in levers(decision) if lever.kind == "disaggregation"]
-    wanted = ["prefill and decode together"]
-    wanted += [f"{p - 1} prefill and {d} decode replicas"] if p > 1 else []
-    wanted += [f"{p} prefill and {d - 1} decode replicas"] if d > 1 else []
-    assert [lever.change for lever in found] == wanted
-    assert len(wanted) > 1
+    assert lever.decision.chosen.machine.candidate.searched
+    alone = {"candidates": {"gpu": ["h100-sxm"], "disaggregated": [APART]}}
+    apart = plan(loads(json.dumps(spec(APART, policy={"max_replicas": 40}) | alone)))
+    found = [each for each in levers(decide(apart)) if each.kind == "disaggregation"]
+    assert [each.change for each in found] == [
+        "prefill and decode together",
+        f"the count of each pool on its own instead of {decide(apart).chosen.machine.candidate.split.ratio}",  # type: ignore[union-attr]
+    ]
+    finer = found[1].decision
+    assert finer is not None
+    assert finer.chosen is not None
+    assert finer.chosen.fleet.usd_per_hour <= decide(apart).chosen.fleet.usd_per_hour  # type: ignore[union-attr]
 
 
 def test_what_pools_do_not_simulate_keeps_the_candidate() -> None:
@@ -276,27 +273,17 @@ def test_what_pools_do_not_simulate_keeps_the_candidate() -> None:
 
 
 def test_prices_of_two_kinds_are_drawn_each() -> None:
+    """The cost of the draws of a fleet on two kinds is the sum of each kind's GPUs at its own draws."""
     mixed = {**APART, "ratio": ["3:1"], "decode": {"gpu": "h200-sxm"}}
-    unsure = {"uncertainty": {"price_range": "observed", "draws": 2}}
+    unsure = {"uncertainty": {"price_range": "observed", "draws": 0}}
     decision = decide(planned(APART, mixed, rate="20 req/s", policy=unsure))
-    sheet = decision.prices
-    for option in decision.options:
-        candidate = option.machine.candidate
-        factors = _factors(decision, candidate, 3)
-        alone = {
-            part.gpu: _factors(decision, dataclasses.replace(candidate.decode, gpu=part.gpu), 3)
-            for part, _ in candidate.parts
-        }
-        usd = {
-            part.gpu: count * buying.usd_per_gpu_hour(decision.plan.scenario.policy, part.gpu, sheet)
-            for part, count in candidate.parts
-        }  # type: ignore[operator]
-        if candidate.mixed:
-            whole = sum(usd[gpu] * alone[gpu] for gpu in usd) / sum(usd.values())
-            np.testing.assert_allclose(factors, whole)
-            assert len(usd) == 2
-        else:
-            np.testing.assert_array_equal(factors, alone[candidate.gpu])
+    made = {each.candidate_id: each for each in choices(decision, None)}
+    (option,) = [o for o in decision.options if o.machine.candidate.mixed]
+    assert option.fleet is not None
+    assert len(option.fleet.lots) == 2
+    costs = sum(lot.usd_per_hour * factors(decision, lot.gpu, 3) for lot in option.fleet.lots)
+    low = made[option.machine.candidate.candidate_id].low_usd_per_hour
+    assert low == pytest.approx(np.quantile(costs, 0.05, method="inverted_cdf"))
 
 
 def test_a_given_fleet_holds_two_pools_of_its_kind() -> None:
@@ -310,6 +297,17 @@ def test_a_given_fleet_holds_two_pools_of_its_kind() -> None:
     assert not any(held.machine.candidate.mixed for held in found.held if held.rate_per_s)
 
 
+def test_a_given_fleet_of_two_kinds_holds_pools_on_both() -> None:
+    mixed = {"link": "50 GB/s", "decode": {"gpu": "h200-sxm"}}
+    found = capacity(planned(mixed, tpot="30 ms"), {"h100-sxm": 4, "h200-sxm": 2})
+    (apart,) = [h for h in found.held if h.machine.candidate.mixed]
+    assert apart.gpus == 6
+    assert apart.machine.candidate.pools(apart.replicas) == (4, 2)
+    assert apart.rate_per_s is not None
+    together = next(h for h in found.held if h.machine.candidate.split is None)
+    assert together.gpus == 4
+
+
 def test_what_binds_two_pools_names_the_pool() -> None:
     subject = planned({**APART, "ratio": ["1:4", "32:1"]})
     found = [resource_bound(built) for built in subject.machines.values()]
@@ -320,6 +318,6 @@ def test_what_binds_two_pools_names_the_pool() -> None:
     assert option.found.replicas is not None
     verdict = option.found.verdicts[option.found.replicas]
     saturated = dataclasses.replace(verdict, utilisation=1.2)
-    limit, why = binding_limit(option.machine, saturated, verdict, 1)
+    limit, why = binding_limit(option.machine, (saturated,))
     assert limit == "prefill pool"
     assert "cannot sustain the traffic" in why

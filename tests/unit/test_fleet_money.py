@@ -15,13 +15,13 @@ OWNED = {"gpu": "33000 USD", "amortisation": "4 year"}
 def test_capital_with_interest_and_residual() -> None:
     # 1.07^-4 = 0.7628952; (33000 − 3300 · 0.7628952) / 3.3872113 = 8999.27 a year of 8760 h.
     given = Ownership.model_validate(OWNED | {"residual_share": 0.1, "interest_per_year": 0.07})
-    assert money.capital_usd_per_hour(given) == pytest.approx(1.0273145, abs=1e-6)
+    assert money.capital_usd_per_hour(given, 33000.0) == pytest.approx(1.0273145, abs=1e-6)
 
 
 def test_capital_without_interest_is_the_limit_of_little() -> None:
-    plain = money.capital_usd_per_hour(Ownership.model_validate(OWNED | {"residual_share": 0.2}))
+    plain = money.capital_usd_per_hour(Ownership.model_validate(OWNED | {"residual_share": 0.2}), 33000.0)
     little = money.capital_usd_per_hour(
-        Ownership.model_validate(OWNED | {"residual_share": 0.2, "interest_per_year": 1e-9})
+        Ownership.model_validate(OWNED | {"residual_share": 0.2, "interest_per_year": 1e-9}), 33000.0
     )
     assert plain == pytest.approx(33000 * 0.8 / 35040)
     assert little == pytest.approx(plain, rel=1e-6)
@@ -37,7 +37,7 @@ def test_owning() -> None:
         }
     )
     # Capital 8 · 1, power 5 kW · 0.1, place 0.2 USD/kWh · 8 · 0.9 kW, staff 7.
-    usd = money.owned_usd_per_hour(given, 8, tdp_w=700, host_w=200, watts=5000, usd_per_kwh=0.1)
+    usd = money.owned_usd_per_hour(given, [money.Owned(8, 35040.0, 700.0)], 200.0, 5000.0, 0.1)
     assert usd == pytest.approx(8 + 0.5 + 1.44 + 7)
 
 
@@ -86,10 +86,10 @@ def test_overflow_to_an_api() -> None:
     loads, rates = np.array([0.4, 2.0]), np.array([10.0, 50.0])
     sizes = np.array([0.0, 1.0, 2.0, 3.0])
     # One replica carries 0.8: of the second slot 1.2/2 of 50 req/s overflows, 15 req/s on average.
-    one = money.cheapest_overflow(loads, rates, 0.8, sizes[:2], 10.0, 1e-3)
+    one = money.cheapest_overflow(loads, rates, 0.8, 10 * sizes[:2], 1e-3)
     assert (one.replicas, one.api_share) == (1, pytest.approx(0.5))
     assert one.usd_per_hour == pytest.approx(10 + 15 * 3.6)
-    dear = money.cheapest_overflow(loads, rates, 0.8, sizes, 10.0, 1.0)
+    dear = money.cheapest_overflow(loads, rates, 0.8, 10 * sizes, 1.0)
     assert (dear.replicas, dear.api_share) == (3, 0.0)
-    cheap = money.cheapest_overflow(loads, rates, 0.8, sizes, 10.0, 1e-6)
+    cheap = money.cheapest_overflow(loads, rates, 0.8, 10 * sizes, 1e-6)
     assert (cheap.replicas, cheap.api_share) == (0, 1.0)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fleetplan.errors import InputError
-from fleetplan.sizing.decide import Decision, decide, plan, sustainable_rate_per_s
+from fleetplan.sizing.decide import Decision, decide, plan
 from fleetplan.sizing.nearest import nearest_change
+from fleetplan.sizing.saturation import sustainable_rate_per_s
 from fleetplan.sizing.stages import sizing
 from fleetplan.spec import loads
 

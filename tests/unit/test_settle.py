@@ -71,21 +71,23 @@ def certify(
         traffic=SimpleNamespace(exact=False),
     )
     option = Option(SimpleNamespace(candidate=None), "dearer", "", Found(count, search))  # type: ignore[arg-type]
-    return certified(subject, option), asked  # type: ignore[arg-type]
+    found = certified(subject, option).found  # type: ignore[arg-type]
+    assert found is not None
+    return found, asked
 
 
 def test_what_is_clear_is_not_simulated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     search = {3: verdict(3, 0.9, 0.01), 4: verdict(4, 0.98, 0.01)}
     found, asked = certify(monkeypatch, search, 4, {})
     assert (found.replicas, asked) == (4, [])
-    assert certificate_of(4, found.verdicts, 0.95).decided
+    assert certificate_of(found, 0.95).decided
 
 
 def test_noise_at_n_minus_1_is_simulated_away(monkeypatch: pytest.MonkeyPatch) -> None:
     search = {3: verdict(3, 0.93, 0.05), 4: verdict(4, 0.98, 0.01)}
     found, asked = certify(monkeypatch, search, 4, {3: verdict(3, 0.935, 0.01, 8)})
     assert (found.replicas, asked) == (4, [3])
-    words = certificate_of(4, found.verdicts, 0.95)
+    words = certificate_of(found, 0.95)
     assert words.decided
     assert "3 fails at 95%: TTFT p95 of chat met by 93.50% (92.50% to 94.50%)" in words.words
     assert "8 replications" in words.words
@@ -110,7 +112,7 @@ def test_more_replications_may_move_the_count(
 
 
 def test_what_stays_within_noise_is_said() -> None:
-    words = certificate_of(4, {3: verdict(3, 0.949, 0.01, 16), 4: verdict(4, 0.98, 0.01)}, 0.95)
+    words = certificate_of(Found(4, {3: verdict(3, 0.949, 0.01, 16), 4: verdict(4, 0.98, 0.01)}), 0.95)
     assert not words.decided
     assert "noise is not excluded at 95% after 16 replications" in words.words
 

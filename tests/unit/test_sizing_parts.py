@@ -10,7 +10,7 @@ from fleetplan.errors import InputError
 from fleetplan.physics.form import affine, linear
 from fleetplan.sizing import bounds, decide, levers, uncertainty
 from fleetplan.sizing.candidates import expand
-from fleetplan.sizing.cost import Fleet
+from fleetplan.sizing.cost import Fleet, Lot
 from fleetplan.sizing.counting import ceil_ratio, spares_for_availability
 from fleetplan.sizing.search import least_count
 from fleetplan.sizing.verdict import Limit, Sample, pool
@@ -76,7 +76,7 @@ def test_spares_reach_the_target_and_one_fewer_does_not():
 
 
 def test_a_fleet_costs_what_it_says():
-    bought = Fleet(replicas=3, spare_replicas=1, gpus_per_replica=2, gpus=8, usd_per_gpu_hour=2.5)
+    bought = Fleet(replicas=3, spares=(1,), lots=(Lot("h100-sxm", 8, 2.5),))
     assert bought.usd_per_hour == 20.0
     assert bought.usd_per_year == pytest.approx(20.0 * 8766)
     assert bought.usd_per_million(1000.0) == pytest.approx(20.0 / 3.6)

@@ -34,13 +34,14 @@ def _told(tables: Rows) -> str:
     if decision["verdict"] != "feasible":
         return f"infeasible: {decision['reason']}\n{decision['nearest_change']}"
     spare = f" + {decision['spare_replicas']} spare" if decision["spare_replicas"] else ""
-    pools = ""
+    fleet = (
+        f"{decision['gpu']} = ({decision['replicas']} replicas{spare}) × {decision['gpus_per_replica']} GPUs"
+    )
     if decision["prefill_replicas"] is not None:
-        pools = f" ({decision['prefill_replicas']} prefill + {decision['decode_replicas']} decode)"
-    kind = decision["gpu"] if not pools else "GPUs"
+        fleet = f"GPUs = {decision['prefill_replicas']} prefill + {decision['decode_replicas']} decode replicas{spare}"
     return (
-        f"{decision['gpus']} × {kind} = ({decision['replicas']} replicas{spare}) × "
-        f"{decision['gpus_per_replica']} GPUs{pools}, {decision['cost_usd_per_hour']:.2f} USD/h; binds: {decision['binding_limit']}"
+        f"{decision['gpus']} × {fleet}, {decision['cost_usd_per_hour']:.2f} USD/h; "
+        f"binds: {decision['binding_limit']}"
     )
 
 

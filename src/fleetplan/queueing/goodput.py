@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetplan.engine import EngineConfig, Promise, simulate
+from fleetplan.engine import EngineConfig, Promise, Result, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
 from fleetplan.queueing.result import check_count, check_positive
@@ -72,8 +72,7 @@ def goodput_textbook(
 
 def goodput_curve(
     requests: Requests,
-    steptime: StepTime,
-    config: EngineConfig,
+    run: Callable[[int], Result],
     caps: Iterable[int],
     *,
     ttft_at_most_s: float,
@@ -83,14 +82,14 @@ def goodput_curve(
 ) -> list[GoodputPoint]:
     """The same requests through the engine at each cap; attainment, rejected ones missing, and its rate.
 
-    Requests that arrive in the first `warmup_share` of the time are not counted.
+    `run` simulates the requests with a cap on the batch. Requests that arrive in the first `warmup_share` of the time are not counted.
     """
     check_positive(ttft_at_most_s=ttft_at_most_s, tpot_at_most_s=tpot_at_most_s)
     promises = [Promise("ttft", percentile, ttft_at_most_s), Promise("tpot", percentile, tpot_at_most_s)]
     warmup = float(requests.arrival_s[-1]) * warmup_share if len(requests) else 0.0
     points = []
     for cap in caps:
-        result = simulate(requests, steptime, replace(config, max_num_seqs=cap))
+        result = run(cap)
         figures = result.summary(dict.fromkeys(requests.classes, promises), warmup, percentiles=(percentile,))
         tpot = figures[f"tpot_p{percentile:g}_s"]
         points.append(

@@ -70,8 +70,7 @@ def meaning(store: Store, scenario: str, written: str) -> dict[str, Any]:
                 row["limit_s"],
                 row["simulated_s"],
             ]
-            for row in evidence
-            if row["replicas"] == decision["replicas"]
+            for row in promises.at_decision(evidence, decision)
         },
         "settings": store.settings(scenario),
         "candidates": {

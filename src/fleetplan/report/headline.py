@@ -59,8 +59,8 @@ def headline(store: Store, scenario: str) -> Headline:
         return _infeasible(store, scenario, decision, title, subtitle)
     candidate = candidate_of(store, scenario, decision["candidate_id"])
     evidence = evidence_of(store, scenario, decision["candidate_id"])
-    held = [row for row in evidence if row["replicas"] == decision["replicas"]]
-    less = [row for row in evidence if row["replicas"] == decision["replicas"] - 1]
+    held = promises.at_decision(evidence, decision)
+    less = promises.one_fewer(evidence, decision)
     failing = [row for row in less if not row["holds"]]
     return Headline(
         title=title,
@@ -196,14 +196,13 @@ def _pools(candidate: Row) -> tuple[Fact, ...]:
         return ()
     before = f"{gpu_title(candidate['prefill_gpu'])}, TP {candidate['prefill_tensor_parallel']}"
     after = f"{gpu_title(candidate['gpu'])}, TP {candidate['tensor_parallel']}"
-    link = f"link of {candidate['link_bytes_per_s'] / 1e9:g} GB/s, counted together as one replica"
-    return (
-        Fact(
-            "Pools",
-            f"{candidate['prefill_ratio']} prefill ({before}) + {candidate['decode_ratio']} decode ({after})",
-            link,
-        ),
-    )
+    link = f"link of {candidate['link_bytes_per_s'] / 1e9:g} GB/s"
+    if candidate["prefill_ratio"] is None:
+        return (
+            Fact("Pools", f"prefill ({before}) + decode ({after})", f"{link}, each pool with its own count"),
+        )
+    words = f"{candidate['prefill_ratio']} prefill ({before}) + {candidate['decode_ratio']} decode ({after})"
+    return (Fact("Pools", words, f"{link}, counted together as one replica"),)
 
 
 def _equation(decision: Row, candidate: Row) -> str:
@@ -212,6 +211,9 @@ def _equation(decision: Row, candidate: Row) -> str:
     serving = f"{replicas} replica{'s' if replicas != 1 else ''}"
     left = f"({replicas} serving + {spare} spare) replicas" if spare else serving
     how = ", ".join(fact.value for fact in how_it_runs(candidate) if fact.label in ("Parallel", "Weights"))
+    if decision.get("prefill_replicas") and (spare or candidate.get("prefill_ratio") is None):
+        spares = f" and {spare} spare" if spare else ""
+        return f"= {promises.fleet(decision)}{spares}"
     if decision.get("prefill_replicas"):
         how = f"{candidate.get('prefill_ratio')} prefill + {candidate.get('decode_ratio')} decode"
     text = f"= {left} × {each} GPU{'s' if each != 1 else ''}" + (f" ({how})" if how else "")
@@ -220,20 +222,29 @@ def _equation(decision: Row, candidate: Row) -> str:
 
 
 def _verdict(decision: Row, held: Sequence[Row], failing: Sequence[Row]) -> str:
-    count = decision["replicas"]
+    at = promises.fleet(decision)
     all_hold = bool(held) and all(row["holds"] for row in held)
     promised = [row for row in held if row["metric"] != "utilisation"]
     first = (
-        f"{'Both' if len(promised) == 2 else f'All {len(promised)}'} promises hold by simulation at {count} "
-        f"replica{'s' if count != 1 else ''}"
+        f"{'Both' if len(promised) == 2 else f'All {len(promised)}'} promises hold by simulation at {at}"
         if all_hold and len(promised) > 1
-        else f"The promise holds by simulation at {count} replica{'s' if count != 1 else ''}"
+        else f"The promise holds by simulation at {at}"
         if all_hold
         else "The store holds no simulated verdict at this count"
         if not held
         else "The store's evidence shows a promise that fails at this count"
     )
-    return f"{first}; at {count - 1}, {promises.miss(promises.worst(failing))}." if failing else f"{first}."
+    return (
+        f"{first}; at {_fewer(failing)}, {promises.miss(promises.worst(failing))}."
+        if failing
+        else f"{first}."
+    )
+
+
+def _fewer(rows: Sequence[Row]) -> str:
+    """The fleet of the worst of these verdicts; of one pool just its number."""
+    row = promises.worst(rows)
+    return promises.fleet(row) if row.get("prefill_replicas") else str(row["replicas"])
 
 
 def _costs(decision: Row) -> tuple[Fact, ...]:
@@ -295,8 +306,8 @@ def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fac
             f"At {count} every promise still holds; what fails is another limit{f': {binds}' if binds else ''}.",
         )
     row = promises.worst(failing)
-    others = len(failing) - 1
-    note = f"At {count}, {promises.name(row)} is {promises.simulated(row)} where {promises.bound(row)} was promised"
+    others = sum(promises.fleet(each) == promises.fleet(row) for each in failing) - 1
+    note = f"At {_fewer(failing)}, {promises.name(row)} is {promises.simulated(row)} where {promises.bound(row)} was promised"
     note += (
         f"; {others} more promise{'s' if others > 1 else ''} fail{'s' if others == 1 else ''}."
         if others

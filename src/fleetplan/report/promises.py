@@ -38,12 +38,39 @@ def order(row: Row) -> tuple[object, ...]:
     place = _METRICS.index(metric) if metric in _METRICS else len(_METRICS)
     return (
         row["replicas"],
+        row.get("prefill_replicas") or 0,
         metric == "utilisation",
         row["class"],
         place,
         str(metric),
         str(row.get("percentile")),
     )
+
+
+def fleet(row: Row) -> str:
+    """The replicas of a verdict or of a decision in words.
+
+    >>> fleet({"replicas": 1, "prefill_replicas": 0}), fleet({"replicas": 5, "prefill_replicas": 3, "decode_replicas": 2})
+    ('1 replica', '3 prefill and 2 decode replicas')
+    """
+    if row.get("prefill_replicas"):
+        return f"{row['prefill_replicas']} prefill and {row['decode_replicas']} decode replicas"
+    return f"{row['replicas']} replica{'' if row['replicas'] == 1 else 's'}"
+
+
+def at_decision(rows: Sequence[Row], decision: Row) -> list[Row]:
+    """The verdicts at the decided count; of two pools, at the decided pair."""
+    keys = ("replicas", "prefill_replicas")
+    wanted = [decision.get(key) or 0 for key in keys]
+    return [row for row in rows if [row.get(key) or 0 for key in keys] == wanted]
+
+
+def one_fewer(rows: Sequence[Row], decision: Row) -> list[Row]:
+    """The verdicts with one replica fewer: of two pools of either, or with their ratio once less."""
+    less = [row for row in rows if row["replicas"] == decision["replicas"] - 1]
+    before = decision.get("prefill_replicas")
+    near = [row for row in less if before and row.get("prefill_replicas") in (before, before - 1)]
+    return near or less
 
 
 def limit(row: Row) -> str:

@@ -55,15 +55,22 @@ def proof(store: Store, scenario: str) -> Section:
         spec = _by_count(name, points, decision["replicas"])
         words = _in_words(name, points)
         blocks.append(Figure(f"promise-{number}", f"{name} against replicas", spec, words, wide=False))
+    decided = promises.at_decision(rows, decision)
+    apart = bool(decision.get("prefill_replicas"))
     if rows:
         blocks.append(
             table(
                 "evidence",
                 rows,
                 "Simulated values by number of replicas and promise",
-                drop=("scenario", "candidate_id", "cap"),
+                drop=(
+                    "scenario",
+                    "candidate_id",
+                    "cap",
+                    *(() if apart else ("prefill_replicas", "decode_replicas")),
+                ),
                 query=query("evidence", scenario, f"candidate_id = '{decision['candidate_id']}'"),
-                marked=[i for i, row in enumerate(rows) if row["replicas"] == decision["replicas"]],
+                marked=[i for i, row in enumerate(rows) if row in decided],
                 labels={"limit_s": "Promise", "simulated_s": "Simulated", "holds": "Verdict"},
             )
         )
@@ -212,7 +219,8 @@ def _by_count(name: str, points: list[Row], decided: int | None) -> charts.Spec:
 
 def _in_words(name: str, points: list[Row]) -> str:
     said = ", ".join(
-        f"{promises.simulated(row)} at {row['replicas']}{'' if row['holds'] else ' (fails)'}"
+        f"{promises.simulated(row)} at {promises.fleet(row) if row.get('prefill_replicas') else row['replicas']}"
+        f"{'' if row['holds'] else ' (fails)'}"
         for row in points[:8]
     )
     return f"By number of replicas: {said}. The promise is {promises.limit(points[0])}."

@@ -66,8 +66,10 @@ def queueing(store: Store, scenario: str) -> Section:
             )
         )
     else:
-        blocks.append(Missing("Closed forms of the decided candidate were not computed."))
-    blocks += _chain(store, scenario) + _room(store, scenario)
+        blocks.append(
+            Missing("The decided candidate has no closed form: it drafts, has two pools or holds adapters.")
+        )
+    blocks += _chain(store, scenario, chosen) + _room(store, scenario, chosen)
     sizes = store.table("endpoints", scenario, order="ALL") if store.has("endpoints", "scenario") else []
     if sizes:
         labels = {row["candidate_id"]: row["label"] for row in store.table("candidates", scenario)}
@@ -90,7 +92,14 @@ def queueing(store: Store, scenario: str) -> Section:
     )
 
 
-def _chain(store: Store, scenario: str) -> list[Block]:
+def _whose(store: Store, scenario: str, row: Row, chosen: str | None) -> str:
+    """The candidate that figures are of, where it is not the decided one; a sentence, or nothing."""
+    if row["candidate_id"] == chosen:
+        return ""
+    return f" Shown for {_label(store, scenario, row['candidate_id'])}."
+
+
+def _chain(store: Store, scenario: str, chosen: str | None) -> list[Block]:
     """The birth–death chain against the engine, by load."""
     rows = (
         store.table("chain_errors", scenario, order="utilisation")
@@ -119,14 +128,15 @@ def _chain(store: Store, scenario: str) -> list[Block]:
             "chain",
             "The birth–death chain against the engine",
             charts.lines(points, "load, share of a full batch's rate (%)", f"mean TTFT ({unit})", "by"),
-            f"Error of the chain's mean TTFT under Poisson arrivals: {said} load.",
+            f"Error of the chain's mean TTFT under Poisson arrivals: {said} load."
+            + _whose(store, scenario, rows[0], chosen),
             behind,
             wide=False,
         )
     ]
 
 
-def _room(store: Store, scenario: str) -> list[Block]:
+def _room(store: Store, scenario: str, chosen: str | None) -> list[Block]:
     """What Little's law asks for, what static batching would waste, what reservation, paging and sharing hold."""
     rows = store.table("room", scenario) if store.has("room", "sequences_paged") else []
     if not rows:
@@ -150,7 +160,7 @@ def _room(store: Store, scenario: str) -> list[Block]:
     )
     words = (
         f"{said}Static batches of {row['batch']:,} would keep {units.share(row['static_utilisation'])} of their slots at work "
-        f"({units.share(row['static_utilisation_geometric'])} with geometric lengths)."
+        f"({units.share(row['static_utilisation_geometric'])} with geometric lengths).{_whose(store, scenario, row, chosen)}"
     )
     behind = table(
         "room", rows, "Room of one engine", drop=("scenario", "candidate_id"), query=query("room", scenario)
@@ -295,11 +305,7 @@ def goodput(store: Store, scenario: str) -> Section:
                 wide=False,
             )
         )
-    own = (
-        ""
-        if rows[0]["candidate_id"] == chosen
-        else f" Shown for {_label(store, scenario, rows[0]['candidate_id'])}."
-    )
+    own = _whose(store, scenario, rows[0], chosen)
     return Section(
         "goodput", title, f"A larger batch serves more and makes each user wait longer.{own}", blocks
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Self
@@ -20,15 +21,46 @@ from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
 
 MOST_OF_A_RATIO = 4
-"""A balanced ratio's larger side is at most this many replicas."""
+"""A balanced pair's larger side is at most this many replicas."""
+
+
+@dataclass(frozen=True)
+class PoolRates:
+    """Requests/s of the whole mix, each where nothing else stands in the way, by simulation."""
+
+    prefill: float
+    """Of one prefill replica that always has prompts."""
+    decode: float
+    """Of one decode replica that always has sequences."""
+    link: float
+    """Of the link."""
+
+    def of(self, prefill: int, decode: int) -> float:
+        """What so many of both sustain: the least of the three.
+
+        >>> PoolRates(13.0, 25.0, 400.0).of(4, 2)
+        50.0
+        """
+        return min(prefill * self.prefill, decode * self.decode, self.link)
+
+    @property
+    def balanced(self) -> float:
+        """Of one replica of either pool at the best of all pairs, 1 / (1/prefill + 1/decode): no pair makes more a replica."""
+        if not self.prefill or not self.decode:
+            return 0.0
+        return 1 / (1 / self.prefill + 1 / self.decode)
 
 
 @dataclass(frozen=True, eq=False)
 class Apart(Machine):
-    """Two pools; what is counted as a replica is the prefill and decode replicas of the ratio together.
+    """Two pools; what is counted as a replica is the prefill and decode replicas of the ratio together, or one of either pool where
+    the count of each is searched.
 
     `prefill` is one prefill replica, the fields of its own are those of one decode replica.
     """
+
+    rates: PoolRates | None = None
+    """Of the pools, once they are measured (`saturation.rates_of`)."""
 
     @property
     def engines_per_replica(self) -> int:
@@ -37,6 +69,15 @@ class Apart(Machine):
     @property
     def decoding_engines(self) -> int:
         return self._split.decode_replicas
+
+    def sustains(self, per_replica_per_s: float, replicas: int) -> float:
+        if not self.candidate.searched or self.rates is None:
+            return replicas * per_replica_per_s
+        return self.rates.of(*self.candidate.pools(replicas))
+
+    def paired(self, prefill: int, decode: int) -> Self:
+        """The same machine, its fleets on the way through this pair."""
+        return replace(self, candidate=self.candidate.paired(prefill, decode))
 
     def lone(self, requests: Requests) -> Lone:
         """As of one pool, the prompt on a prefill replica, and the KV's crossing between the first and the second token."""
@@ -57,7 +98,17 @@ class Apart(Machine):
         return Lone(ttft, ttfvt, own.tpot_s + crossing / np.maximum(gaps, 1), e2e)
 
     def least_work_s(self, mix: Requests) -> float:
-        """Time [s] of all replicas of the ratio that a request takes at the very least: that of the pool which has more to do."""
+        """Time [s] of all replicas of the ratio that a request takes at the very least: that of the pool which has more to do.
+
+        Where both counts are searched, the time of the replicas of both pools in sum, which no pair of that size can share out better.
+        """
+        before, after = self.works_s(mix)
+        if self.candidate.searched:
+            return before + after
+        return max(before / self._split.prefill_replicas, after / self._split.decode_replicas)
+
+    def works_s(self, mix: Requests) -> tuple[float, float]:
+        """Least time [s] of a prefill and of a decode replica that a request takes."""
         apart = self._apart(mix)
         before = 0.0
         if apart.any():
@@ -65,19 +116,23 @@ class Apart(Machine):
             before = self._prefill.least_work_s(prompts) * float(apart.mean())
         assert self.step is not None
         after = least_work_s(mix, self.step, self.most_tokens(mix), self.tokens_a_step, ~apart)
-        return max(before / self._split.prefill_replicas, after / self._split.decode_replicas)
+        return before, after
 
     def open_door(self) -> Self:
         return replace(self, prefill=self._prefill.open_door())
 
     def run(self, requests: Requests, engines: int, seed: int = 0) -> Result:
-        """Simulate the requests on so many times the ratio."""
-        split = self._split
+        """Simulate the requests on so many replicas (`Candidate.pools`)."""
+        return self.run_pair(requests, self.candidate.pools(engines), self.link, seed)
+
+    def run_pair(self, requests: Requests, pair: tuple[int, ...], link: Link | None, seed: int = 0) -> Result:
+        """Simulate the requests on (prefill, decode) replicas."""
+        split, (before, after) = self._split, pair
         return simulate_pools(
             requests,
-            _pool(self._prefill, engines * split.prefill_replicas),
-            _pool(self, engines * split.decode_replicas),
-            self.link,
+            _pool(self._prefill, before),
+            _pool(self, after),
+            link,
             bypass_tokens=split.bypass_tokens,
             first_token=split.first_token,
             seed=seed,
@@ -126,7 +181,8 @@ def build(candidate: Candidate, scenario: Scenario, model: catalog.Model, mix: R
         if mix.answers.max() > 1:
             faults.append("several answers of one prompt are not simulated in two pools")
         reason = "; ".join(faults) or None
-    return replace(made, candidate=candidate, prefill=prefill, link=link, reason=reason)
+    made = replace(made, candidate=candidate, prefill=prefill, link=link, reason=reason)
+    return made.paired(*balanced(*made.works_s(mix))) if reason is None and split.searched else made
 
 
 def _unfit(pool: Machine) -> str | None:
@@ -151,24 +207,20 @@ def _pool(built: Machine, replicas: int) -> Pool:
     return Pool(built.step, built.config, replicas, built.router)
 
 
-def balanced(built: Machine, requests: Requests) -> tuple[int, int]:
-    """(prefill, decode) replicas whose least work is nearest to in balance, both on this machine; as few of them as say so."""
-    assert built.step is not None
-    assert built.config is not None
-    n = built.config.max_num_seqs
-    prompts = Requests.of(requests.arrival_s, requests.prompt_tokens, 1)
-    most = built.config.max_num_batched_tokens
-    before = least_work_s(prompts, built.step, most)
-    nowhere = np.zeros(len(requests), dtype=bool)
-    after = least_work_s(requests, built.step, n, built.tokens_a_step, nowhere)
-    ratios = {Fraction(p, d) for p in range(1, MOST_OF_A_RATIO + 1) for d in range(1, MOST_OF_A_RATIO + 1)}
+def balanced(before: float, after: float) -> tuple[int, int]:
+    """(prefill, decode) replicas of which each pool has as near to the same work as so few can; from the work of a request in both.
+
+    >>> balanced(0.09, 0.031), balanced(1.0, 1.0), balanced(1.0, 0.0)
+    ((3, 1), (1, 1), (4, 1))
+    """
     if after <= 0:
         return MOST_OF_A_RATIO, 1
+    ratios = {Fraction(p, d) for p in range(1, MOST_OF_A_RATIO + 1) for d in range(1, MOST_OF_A_RATIO + 1)}
     wanted = before / after
     best = min(
         ratios,
         key=lambda r: (
-            round(abs(np.log(float(r) / wanted)), 9) if wanted > 0 else float(r),
+            round(abs(math.log(float(r) / wanted)), 9) if wanted > 0 else float(r),
             r.numerator + r.denominator,
         ),
     )

@@ -9,27 +9,35 @@ from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.verdict import Verdict
 
 
-def binding_limit(built: Machine, below: Verdict | None, at: Verdict, lower_bound: int) -> tuple[str, str]:
-    """(limit, sentence): what makes N the least count, read off the failure at N − 1."""
-    if below is None:
+def binding_limit(built: Machine, fewer: tuple[Verdict, ...]) -> tuple[str, str]:
+    """(limit, sentence): what makes N the least count, read off the failure with one replica fewer, of two pools of either."""
+    if not fewer:
         split = built.candidate.split
+        if split is not None and split.searched:
+            return "one replica", "one replica of each pool is the least there is; nothing binds"
         if split is not None:
             return "one replica", (
                 f"once {split.ratio} is the least there is of this ratio; smaller fleets are other ratios, in the table plans"
             )
         return "one replica", "one replica is the least there is; nothing binds"
+    each = [_binding(built, below) for below in fewer]
+    return ", ".join(dict.fromkeys(limit for limit, _ in each)), "; ".join(words for _, words in each)
+
+
+def _binding(built: Machine, below: Verdict) -> tuple[str, str]:
     failures = below.failures
+    named = below.counted if below.pools else f"{below.replicas} replicas"
     first = failures[0] if failures else "none"
     if first == "saturated" or first == "queue grows":
         resource = resource_bound(built)
-        return resource, f"{below.replicas} replicas cannot sustain the traffic ({first}): {resource} binds"
+        return resource, f"{named} cannot sustain the traffic ({first}): {resource} binds"
     if first == "utilisation cap":
         others = ", ".join(failures[1:])
         return "utilisation cap", (
-            f"{below.replicas} replicas would run at {below.utilisation:.0%}, above the cap of {below.max_utilisation:.0%}"
+            f"{named} would run at {below.utilisation:.0%}, above the cap of {below.max_utilisation:.0%}"
             + (f"; also fails {others}" if others else "; its promises would hold")
         )
-    return first, f"with {below.replicas} replicas fails: {', '.join(failures)}"
+    return first, f"with {named} fails: {', '.join(failures)}"
 
 
 def resource_bound(built: Machine) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fleetplan import catalog
 from fleetplan.physics.nodes import link_domain_gpus
 from fleetplan.prices import PriceList
 from fleetplan.sizing.candidates import Candidate
-from fleetplan.sizing.cost import Fleet
-from fleetplan.sizing.counting import replica_availability, round_up, spares_for_availability
+from fleetplan.sizing.cost import Fleet, Lot, Prices
+from fleetplan.sizing.counting import complete, replica_availability, round_up, spares_for_availability
 from fleetplan.spec.policy import Policy
 
 
@@ -44,54 +45,19 @@ class Packing:
         return self.unit_gpus if self.replicas_per_unit else self.gpus(1)
 
 
-@dataclass(frozen=True)
-class Packings:
-    """How the prefill and the decode replicas of a ratio lie in what is bought: each pool in units of its own."""
-
-    parts: tuple[tuple[Packing, int], ...]
-    """(packing of one replica, how many of them)."""
-    unit_gpus: int
-    gpus_per_replica: int
-    replicas_per_unit: int = 0
-
-    def gpus(self, replicas: int) -> int:
-        """GPUs to buy for so many times the ratio."""
-        return sum(packed.gpus(replicas * count) for packed, count in self.parts)
-
-    @property
-    def units_per_replica(self) -> int:
-        """Units that one ratio touches where units are bought."""
-        return sum(count * packed.units_per_replica for packed, count in self.parts)
-
-    @property
-    def block_gpus(self) -> int:
-        """GPUs that lie together."""
-        return max(packed.block_gpus for packed, _ in self.parts)
-
-
-def packing(policy: Policy, candidate: Candidate) -> Packing | Packings:
+def packing(policy: Policy, side: Candidate) -> Packing:
     """A replica lies within one unit where it fits; a larger one fills whole units, its tensor-parallel groups unbroken.
 
-    Two pools are packed each by itself.
+    Of two pools each is packed by itself: `side` is one replica of one of them.
     """
-    if candidate.split is not None:
-        return Packings(
-            tuple((_packing(policy, part), count) for part, count in candidate.parts),
-            unit_gpus(policy, candidate.gpu),
-            candidate.gpus_per_replica,
-        )
-    return _packing(policy, candidate)
-
-
-def _packing(policy: Policy, candidate: Candidate) -> Packing:
-    unit, size = unit_gpus(policy, candidate.gpu), candidate.gpus_per_replica
+    unit, size = unit_gpus(policy, side.gpu), side.gpus_per_engine_group
     if unit == 1:
         return Packing(size, 1, 0, size)
     if size <= unit:
         return Packing(size, unit, unit // size, 1)
-    groups = max(unit // candidate.tensor_parallel, 1)
-    split = -(-candidate.tensor_parallel // unit)
-    return Packing(size, unit, 0, -(-candidate.pipeline_parallel * candidate.data_parallel // groups) * split)
+    groups = max(unit // side.tensor_parallel, 1)
+    split = -(-side.tensor_parallel // unit)
+    return Packing(size, unit, 0, -(-side.pipeline_parallel * side.data_parallel // groups) * split)
 
 
 def unit_gpus(policy: Policy, gpu: str) -> int:
@@ -118,48 +84,20 @@ def usd_per_gpu_hour(policy: Policy, gpu: str, sheet: PriceList) -> float | None
     return None if price is None else price.median
 
 
-def usd_per_gpu_of(policy: Policy, candidate: Candidate, sheet: PriceList) -> float | None:
-    """Price of one GPU of the candidate [USD/h]; of pools on two kinds, their mean by the GPUs of the ratio."""
-    total = 0.0
-    for part, count in candidate.parts:
-        usd = usd_per_gpu_hour(policy, part.gpu, sheet)
-        if usd is None:
-            return None
-        if not candidate.mixed:
-            return usd
-        total += usd * count * part.gpus_per_replica
-    return total / candidate.gpus_per_replica
+def prices_of(policy: Policy, candidate: Candidate, sheet: PriceList) -> dict[str, float | None]:
+    """USD/h of a GPU of each kind that the candidate runs on; None where there is no price."""
+    return {side.gpu: usd_per_gpu_hour(policy, side.gpu, sheet) for side in candidate.sides}
 
 
 def refused(policy: Policy, candidate: Candidate) -> str | None:
     """Why the candidate cannot be built of what is bought, or its fleet not be planned as the policy asks; None: it can."""
     if candidate.split is not None:
-        own = _unplanned(policy, candidate)
-        parts = (_refused(policy, part) for part, _ in candidate.parts)
-        return own or next((why for why in parts if why is not None), None)
-    return _refused(policy, candidate)
-
-
-def _unplanned(policy: Policy, candidate: Candidate) -> str | None:
-    """What of the policy is not planned for two pools."""
-    if policy.outages is not None or policy.autoscaling is not None:
-        key = "outages" if policy.outages is not None else "autoscaling"
-        return f"policy.{key} is not simulated for prefill and decode pools; drop it, or plan one pool"
-    if not candidate.mixed:
-        return None
-    asked = {
-        "stock": bool(policy.stock),
-        "buy_unit or instances": any(unit_gpus(policy, part.gpu) != 1 for part, _ in candidate.parts),
-        "power": policy.power is not None,
-        "ownership": policy.ownership is not None,
-        "commitments": policy.commitments is not None,
-    }
-    for key, given in asked.items():
-        if given:
-            return (
-                f"policy.{key} is not planned for pools on two kinds of GPU; drop it, or run both on one kind"
-            )
-    return None
+        for key in ("outages", "autoscaling"):
+            if getattr(policy, key) is not None:
+                return (
+                    f"policy.{key} is not simulated for prefill and decode pools; drop it, or plan one pool"
+                )
+    return next((why for side in candidate.sides if (why := _refused(policy, side)) is not None), None)
 
 
 def _refused(policy: Policy, candidate: Candidate) -> str | None:
@@ -185,97 +123,178 @@ def _unstaged(policy: Policy) -> str | None:
     return None
 
 
-def spares(policy: Policy, candidate: Candidate, replicas: int) -> int:
-    """Spare replicas: those of the policy, or as many as the availability takes, whichever is more.
+def spares(policy: Policy, candidate: Candidate, replicas: int) -> tuple[int, ...]:
+    """Spare replicas of each pool: those of the policy, or as many as the availability takes, whichever is more.
 
     A node fails as a whole and with it all replicas in it, so spares are whole nodes where nodes are bought; with GPUs bought one by
     one each replica is taken to lie in a node of its own. Least s with P(Binomial(n + s, A) ≥ n) ≥ target, A = 1/(1 + failures · repair),
-    to the power of the nodes that a replica spans.
+    to the power of the nodes that a replica spans. Of two pools, whose nodes are their own, the fewest GPUs with which both are complete
+    at the target: P(prefill is) · P(decode is).
     """
     given = policy.availability
     if given is None:
-        return policy.spare_replicas
-    needed = _spares(
-        packing(policy, candidate),
-        catalog.gpu(candidate.gpu).gpus_per_node,
-        replicas,
-        replica_availability(given.failures_per_node_day, given.repair_s / 3600),
+        return (policy.spare_replicas,) * len(candidate.sides)
+    available = replica_availability(given.failures_per_node_day, given.repair_s / 3600)
+    needed = _needed(
+        tuple(
+            _Failing.of(packing(policy, side), catalog.gpu(side.gpu).gpus_per_node, available)
+            for side in candidate.sides
+        ),
+        candidate.pools(replicas),
         given.target,
     )
-    return max(policy.spare_replicas, needed)
+    return tuple(max(policy.spare_replicas, each) for each in needed)
+
+
+@dataclass(frozen=True)
+class _Failing:
+    """What of one pool fails as a whole: a node of replicas, or a replica."""
+
+    replicas: int
+    """Replicas that go together."""
+    gpus: int
+    availability: float
+
+    @classmethod
+    def of(cls, packed: Packing, node_gpus: int, availability: float) -> _Failing:
+        if packed.replicas_per_unit:
+            return cls(packed.replicas_per_unit, packed.unit_gpus, availability)
+        size = packed.gpus_per_replica
+        spanned = packed.units_per_replica if packed.unit_gpus > 1 else -(-size // node_gpus)
+        return cls(1, packed.gpus(1), availability**spanned)
+
+    def units(self, replicas: int) -> int:
+        return -(-replicas // self.replicas)
+
+    def spare_replicas(self, replicas: int, spare_units: int) -> int:
+        """The room that is left in the last unit counts."""
+        whole = (self.units(replicas) + spare_units) * self.replicas - replicas
+        return max(whole, 0) if spare_units else 0
+
+    def complete(self, replicas: int, spare_units: int) -> float:
+        return complete(self.units(replicas), spare_units, self.availability)
 
 
 @functools.cache
-def _spares(
-    packed: Packing | Packings, node_gpus: int, replicas: int, availability: float, target: float
-) -> int:
-    if packed.replicas_per_unit:
-        nodes = -(-replicas // packed.replicas_per_unit)
-        more = spares_for_availability(nodes, availability, target)
-        return max((nodes + more) * packed.replicas_per_unit - replicas, 0) if more else 0
-    spanned = packed.units_per_replica if packed.unit_gpus > 1 else -(-packed.gpus_per_replica // node_gpus)
-    return spares_for_availability(replicas, availability**spanned, target)
+def _needed(pools: tuple[_Failing, ...], counts: tuple[int, ...], target: float) -> tuple[int, ...]:
+    """Spare replicas of each pool."""
+    least = [
+        spares_for_availability(pool.units(n), pool.availability, target)
+        for pool, n in zip(pools, counts, strict=True)
+    ]
+    if len(pools) == 1:
+        return (pools[0].spare_replicas(counts[0], least[0]),)
+    first, second = pools
+    best: tuple[int, int, int] | None = None
+    other, before = least[1], least[0]
+    while True:  # each spare of the first pool more spares the second some, until it has its own least
+        mine = first.complete(counts[0], before)
+        other = least[1]
+        while mine * second.complete(counts[1], other) < target and (
+            best is None or before * first.gpus + other * second.gpus < best[0]
+        ):
+            other += 1
+        if mine * second.complete(counts[1], other) >= target:
+            gpus = before * first.gpus + other * second.gpus
+            if best is None or gpus < best[0]:
+                best = gpus, before, other
+        if best is not None and (before + 1) * first.gpus + least[1] * second.gpus >= best[0]:
+            break
+        before += 1
+    return first.spare_replicas(counts[0], best[1]), second.spare_replicas(counts[1], best[2])
+
+
+def gpus_of(
+    policy: Policy, candidate: Candidate, replicas: int, spare: tuple[int, ...] | None = None
+) -> dict[str, int]:
+    """GPUs to buy, by kind, for this many serving replicas and their spares (None: those of the policy), rounding included."""
+    if spare is None:
+        spare = spares(policy, candidate, replicas)
+    found: dict[str, int] = {}
+    for side, count, more in zip(candidate.sides, candidate.pools(replicas), spare, strict=True):
+        found[side.gpu] = found.get(side.gpu, 0) + packing(policy, side).gpus(count + more)
+    return found
 
 
 def fleet_of(
-    policy: Policy, candidate: Candidate, replicas: int, usd_per_gpu: float, least_spares: int = 0
+    policy: Policy, candidate: Candidate, replicas: int, usd: Prices, least_spares: tuple[int, ...] = ()
 ) -> Fleet:
-    """The fleet that holds this many serving replicas: spares, at least so many, and rounding included."""
-    extra = max(spares(policy, candidate, replicas), least_spares)
-    gpus = packing(policy, candidate).gpus(replicas + extra)
-    return Fleet(replicas, extra, candidate.gpus_per_replica, gpus, usd_per_gpu)
+    """The fleet that holds this many serving replicas: spares, at least so many of each pool, and rounding included."""
+    extra = spares(policy, candidate, replicas)
+    if least_spares:
+        extra = tuple(max(pair) for pair in zip(extra, least_spares, strict=True))
+    gpus = gpus_of(policy, candidate, replicas, extra)
+    return Fleet(replicas, extra, tuple(Lot(gpu, count, usd[gpu]) for gpu, count in gpus.items()))
 
 
-def most_replicas(policy: Policy, candidate: Candidate, gpus: float) -> int:
-    """Most serving replicas, up to max_replicas, whose fleet takes at most this many GPUs: bisection, since GPUs rise with replicas."""
+def most_replicas(policy: Policy, candidate: Candidate, fits: Callable[[dict[str, int]], bool]) -> int:
+    """Most serving replicas, up to max_replicas, whose GPUs by kind fit: bisection, since GPUs rise with replicas. 0: none do."""
 
-    def fits(replicas: int) -> bool:
-        return fleet_of(policy, candidate, replicas, 1.0).gpus <= gpus
+    def holds(replicas: int) -> bool:
+        return fits(gpus_of(policy, candidate, replicas))
 
-    low, high = 0, 1
-    while high <= policy.max_replicas and fits(high):
+    low, high = 0, candidate.least_replicas
+    while high <= policy.max_replicas and holds(high):
         low, high = high, 2 * high
     high = min(high, policy.max_replicas + 1)
-    while high - low > 1:
+    while high - low > 1 and high > candidate.least_replicas:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
-def stock_gpus(policy: Policy, candidate: Candidate) -> int | None:
-    """GPUs of the candidate's kind that replicas can be made of; None: no limit.
+def within(stock: Mapping[str, int]) -> Callable[[dict[str, int]], bool]:
+    """Whether GPUs by kind are in the stock; of what it does not name there are as many as wanted.
+
+    >>> within({"h100-sxm": 8})({"h100-sxm": 8, "h200-sxm": 99}), within({"h100-sxm": 8})({"h100-sxm": 9})
+    (True, False)
+    """
+    return lambda gpus: all(count <= stock.get(gpu, count) for gpu, count in gpus.items())
+
+
+def stock_of(policy: Policy, candidate: Candidate) -> dict[str, int]:
+    """GPUs of each of the candidate's kinds that replicas can be made of; a kind without a limit is not there.
 
     By region only whole units count, or whole replicas where those are larger, since neither straddles regions.
     """
-    stock = _stock(policy, candidate)
-    if not isinstance(stock, dict):
-        return stock
-    block = packing(policy, candidate).block_gpus
-    return sum(gpus // block * block for gpus in stock.values())
+    found: dict[str, int] = {}
+    for side in candidate.sides:
+        stock = _stock(policy, side.gpu)
+        if isinstance(stock, dict):
+            block = max(packing(policy, each).block_gpus for each in candidate.sides if each.gpu == side.gpu)
+            stock = sum(gpus // block * block for gpus in stock.values())
+        if stock is not None:
+            found[side.gpu] = stock
+    return found
 
 
 def limit(policy: Policy, candidate: Candidate) -> int:
     """Most serving replicas that policy and stock allow."""
-    stock = stock_gpus(policy, candidate)
-    return policy.max_replicas if stock is None else most_replicas(policy, candidate, stock)
+    stock = stock_of(policy, candidate)
+    return policy.max_replicas if not stock else most_replicas(policy, candidate, within(stock))
 
 
 def beyond(policy: Policy, candidate: Candidate, replicas: int) -> str:
     """Why a fleet with this many serving replicas is not to be had."""
-    stock = stock_gpus(policy, candidate)
-    if stock is None or replicas > policy.max_replicas:
+    short = shortest(policy, candidate, gpus_of(policy, candidate, replicas))
+    if short is None or replicas > policy.max_replicas:
         return f"needs more than max_replicas {policy.max_replicas}"
-    needs = fleet_of(policy, candidate, replicas, 1.0).gpus
-    by_region = isinstance(_stock(policy, candidate), dict)
+    gpu, needs, stock = short
+    by_region = isinstance(_stock(policy, gpu), dict)
     usable = f"{stock} in whole units by region" if by_region else str(stock)
-    return (
-        f"needs at least {needs} GPUs and the stock of {candidate.gpu} is {usable}: short by {needs - stock}"
-    )
+    return f"needs at least {needs} GPUs and the stock of {gpu} is {usable}: short by {needs - stock}"
 
 
-def _stock(policy: Policy, candidate: Candidate) -> int | dict[str, int] | None:
+def shortest(policy: Policy, candidate: Candidate, gpus: Mapping[str, int]) -> tuple[str, int, int] | None:
+    """(kind, GPUs needed, GPUs in stock) of the kind of which most is missing, or least is left; None: no stock limits them."""
+    stock = stock_of(policy, candidate)
+    limited = [(gpu, gpus[gpu], stock[gpu]) for gpu in gpus if gpu in stock]
+    return max(limited, key=lambda each: each[1] - each[2], default=None)
+
+
+def _stock(policy: Policy, gpu: str) -> int | dict[str, int] | None:
     """As the policy has it: GPUs, or GPUs by region."""
     found: dict[str, int | dict[str, int]] = {
         catalog.gpu(name).name: each for name, each in (policy.stock or {}).items()
     }
-    return found.get(candidate.gpu)
+    return found.get(gpu)

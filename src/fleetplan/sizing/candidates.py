@@ -33,7 +33,11 @@ _LATER = (
 
 @dataclass(frozen=True)
 class Split:
-    """Prefill apart: its pool, how many of its replicas go with how many that decode, and the link between them."""
+    """Prefill apart: its pool, how many of its replicas go with how many that decode, and the link between them.
+
+    With `searched` the count of each pool is found on its own, what is counted as a replica is one of either pool, and the two counts
+    here are a pair that fleets of any size follow (`Candidate.pools`).
+    """
 
     prefill: Candidate
     """One replica of the prefill pool."""
@@ -43,11 +47,12 @@ class Split:
     link_latency_s: float
     bypass_tokens: int
     first_token: str
+    searched: bool = False
 
     @property
     def ratio(self) -> str:
         """Prefill to decode replicas, as the spec writes it."""
-        return f"{self.prefill_replicas}:{self.decode_replicas}"
+        return "search" if self.searched else f"{self.prefill_replicas}:{self.decode_replicas}"
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,10 @@ class Candidate:
         fields = asdict(self)
         if self.split is None:
             del fields["split"]
+        elif self.split.searched:  # the pair is what is found, not what is asked
+            del fields["split"]["prefill_replicas"], fields["split"]["decode_replicas"]
+        else:
+            del fields["split"]["searched"]
         for each in (fields, (fields.get("split") or {}).get("prefill", {})):
             if (
                 each.get("priority") == "strict" and each.get("max_wait_s") is None
@@ -109,9 +118,15 @@ class Candidate:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
-    def gpus_per_replica(self) -> int:
-        """GPUs of one replica: t · p · d; expert parallelism spreads over the same GPUs. Of two pools, the GPUs of their ratio."""
-        return sum(part.gpus_per_engine_group * count for part, count in self.parts)
+    def gpus_per_replica(self) -> int | None:
+        """GPUs of one replica: t · p · d; expert parallelism spreads over the same GPUs.
+
+        Of two pools the GPUs of their ratio; where their counts are searched, those of a replica of either, None where these differ.
+        """
+        if self.searched:
+            sizes = {side.gpus_per_engine_group for side in self.sides}
+            return sizes.pop() if len(sizes) == 1 else None
+        return sum(side.gpus_per_engine_group * n for side, n in zip(self.sides, self.pools(1), strict=True))
 
     @property
     def gpus_per_engine_group(self) -> int:
@@ -124,11 +139,48 @@ class Candidate:
         return self.data_parallel
 
     @property
-    def parts(self) -> tuple[tuple[Candidate, int], ...]:
-        """What one replica is made of: itself; of two pools, the prefill and the decode replicas of the ratio."""
-        if self.split is None:
-            return ((self, 1),)
-        return ((self.split.prefill, self.split.prefill_replicas), (self.decode, self.split.decode_replicas))
+    def sides(self) -> tuple[Candidate, ...]:
+        """One replica of each pool: itself; prefill and decode where they are apart."""
+        return (self,) if self.split is None else (self.split.prefill, self.decode)
+
+    @property
+    def searched(self) -> bool:
+        """Whether prefill is apart and the count of each pool is found on its own."""
+        return self.split is not None and self.split.searched
+
+    @property
+    def least_replicas(self) -> int:
+        """The smallest fleet: 1; one of each pool where each is counted."""
+        return 2 if self.searched else 1
+
+    @property
+    def unit_replicas(self) -> int:
+        """Replicas of the fleet that shows what one does: 1; the pair where both pools' counts are searched."""
+        split = self.split
+        return split.prefill_replicas + split.decode_replicas if split is not None and split.searched else 1
+
+    def pools(self, replicas: int) -> tuple[int, ...]:
+        """Replicas of each pool (of `sides`) at this count.
+
+        So many times the ratio; where both counts are searched, the fleet of this size on the way through their pair: the prefill pool's
+        part is rounded, so that one replica more is one more of one pool. At least one of each.
+        """
+        split = self.split
+        if split is None:
+            return (replicas,)
+        p, d = split.prefill_replicas, split.decode_replicas
+        if not split.searched:
+            return replicas * p, replicas * d
+        if replicas == 0:
+            return 0, 0
+        total = max(replicas, 2)
+        before = min(max((2 * total * p + p + d) // (2 * (p + d)), 1), total - 1)
+        return before, total - before
+
+    def paired(self, prefill: int, decode: int) -> Candidate:
+        """The same candidate, its fleets on the way through this pair; its id does not change."""
+        assert self.split is not None
+        return replace(self, split=replace(self.split, prefill_replicas=prefill, decode_replicas=decode))
 
     @property
     def decode(self) -> Candidate:
@@ -162,9 +214,8 @@ class Candidate:
         ]
         if self.split is not None:
             before = self.split.prefill
-            words[0] = (
-                f"{self.split.prefill_replicas} prefill ({before._hardware}) + {self.split.decode_replicas} decode ({self._hardware})"
-            )
+            p, d = ("", "") if self.searched else (f"{n} " for n in self.pools(1))
+            words[0] = f"{p}prefill ({before._hardware}) + {d}decode ({self._hardware})"
             if before._scheduling != self._scheduling:
                 words[3] = f"{before._scheduling} then {self._scheduling}"
             words.append(f"link {self.split.link_bytes_per_s / 1e9:g} GB/s")
@@ -284,13 +335,13 @@ def expand(scenario: Scenario) -> tuple[Candidate, ...]:
     )
 
 
-def split(
-    candidate: Candidate, choice: Disaggregation, prefill_replicas: int, decode_replicas: int
-) -> Candidate:
-    """The candidate with prefill in a pool of its own; what the pools do not say is as the candidate has it.
+def split(candidate: Candidate, choice: Disaggregation, ratio: tuple[int, int] | None = None) -> Candidate:
+    """The candidate with prefill in a pool of its own; what the pools do not say is as the candidate has it. Without a ratio both
+    counts are searched.
 
     Queue limits stay at prefill, where requests arrive, and drafts at decode.
     """
+    prefill_replicas, decode_replicas = ratio or (1, 1)
     before = replace(_pool(candidate, choice.prefill), speculation="none", split=None)
     after = replace(_pool(candidate, choice.decode), max_queued_requests=None, max_queued_tokens=None)
     return replace(
@@ -303,6 +354,7 @@ def split(
             choice.link_latency_s,
             choice.bypass_tokens,
             choice.first_token,
+            searched=ratio is None,
         ),
     )
 
@@ -310,7 +362,7 @@ def split(
 def _apart(candidate: Candidate, choice: str | Disaggregation) -> tuple[Candidate, ...]:
     if isinstance(choice, str):
         return (candidate,)
-    return tuple(split(candidate, choice, p, d) for p, d in choice.ratios)
+    return tuple(split(candidate, choice, ratio) for ratio in choice.ratios)
 
 
 def _pool(candidate: Candidate, side: PoolSide) -> Candidate:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from fleetplan import catalog, progress
 from fleetplan.errors import InputError
 from fleetplan.sizing import buying
+from fleetplan.sizing.apart import Apart
 from fleetplan.sizing.binding import resource_bound
-from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s, verdict_at
+from fleetplan.sizing.decide import Plan, hopeless, verdict_at
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered, offered
+from fleetplan.sizing.saturation import rates_of, sustainable_rate_per_s
 from fleetplan.sizing.verdict import Limit, Verdict
 from fleetplan.spec.scenario import Scenario
 from fleetplan.traffic.requests import Requests
@@ -21,6 +23,8 @@ PRECISION = 1.01
 """The highest factor that holds and the lowest one seen to fail are at most this ratio apart."""
 MOST_REQUESTS = 3_000_000
 """A fleet whose highest rate may take more requests a replication is refused: it would not be answered soon."""
+MOST_PAIRS = 3
+"""Of two pools whose counts are searched, so many of the pairs that the GPUs hold are simulated."""
 SMALLEST_SHARE = 1 / 64
 """Of the cap's rate; a fleet that does not hold even this load is said to hold none."""
 
@@ -86,7 +90,7 @@ class Capacity:
 def capacity(
     subject: Plan, fleet: Mapping[str, int], saturation: Callable[[Machine], float] | None = None
 ) -> Capacity:
-    """What each candidate holds on its kind's GPUs of `fleet` (catalogue name or alias → GPUs, of which it has all).
+    """What each candidate holds on the GPUs of `fleet` of its kind, or kinds (catalogue name or alias → GPUs, of which it has all).
 
     The rate is found by bisection on simulations with common random numbers, to 1%: a scaled scenario has the same requests in the
     same order with the same lengths, nearer together. Raises InputError for a count below 1 or a GPU that no candidate runs on.
@@ -97,7 +101,9 @@ def capacity(
             raise InputError(f"gpus: {name}: a fleet has at least 1 GPU of a kind (got {count})")
         gpu = catalog.gpu(name).name
         stock[gpu] = stock.get(gpu, 0) + count
-    kinds = list(dict.fromkeys(built.candidate.gpu for built in subject.machines.values()))
+    kinds = list(
+        dict.fromkeys(side.gpu for built in subject.machines.values() for side in built.candidate.sides)
+    )
     for gpu in stock:
         if gpu not in kinds:
             raise InputError(
@@ -106,13 +112,50 @@ def capacity(
             )
     rate = saturation or (lambda built: sustainable_rate_per_s(built, subject.traffic))
     scaled = _Scaled(subject)
-    asked = [built for built in subject.machines.values() if built.candidate.gpu in stock]
+    asked = [
+        (built, given)
+        for built in subject.machines.values()
+        if (given := {side.gpu: stock[side.gpu] for side in built.candidate.sides if side.gpu in stock})
+    ]
     held = []
-    for built in progress.each(asked, "candidate", lambda built: built.candidate.label):
-        held.append(_held(built, stock[built.candidate.gpu], subject, scaled, rate))
+    for built, given in progress.each(asked, "candidate", lambda item: item[0].candidate.label):
+        fleets = _fleets(built, subject, given)
+        each = [_held(made, count, given, subject, scaled, rate) for made, count in fleets]
+        held.append(min(each, key=_rank))
         reached = held[-1].rate_per_s
         progress.say(f"holds {reached:.4g} requests/s" if reached else held[-1].reason or "")
     return Capacity(subject, stock, tuple(sorted(held, key=_rank)))
+
+
+def _fleets(built: Machine, subject: Plan, given: Mapping[str, int]) -> list[tuple[Machine, int]]:
+    """(machine, serving replicas) to look at: all that these GPUs hold; where both pools' counts are searched, by the MOST_PAIRS of
+    the pairs, of which none leaves room for one more, that sustain the most."""
+    policy, fits = subject.scenario.policy, buying.within(given)
+    runs = built.reason is None and set(given) == {side.gpu for side in built.candidate.sides}
+    if not (runs and isinstance(built, Apart) and built.candidate.searched):
+        return [(built, buying.most_replicas(policy, built.candidate, fits))]
+    rates = rates_of(built, subject.traffic)
+    made = replace(built, rates=rates)
+    pairs: list[tuple[int, int]] = []
+
+    def holds(p: int, d: int) -> bool:
+        return p + d <= policy.max_replicas and fits(
+            buying.gpus_of(policy, made.candidate.paired(p, d), p + d)
+        )
+
+    d = 1
+    while holds(1, d + 1):
+        d += 1
+    p = 1
+    while d >= 1:
+        if holds(p, d):
+            pairs.append((p, d))
+            p += 1
+        else:
+            d -= 1
+    best: dict[int, tuple[int, int]] = {d: (p, d) for p, d in pairs}  # the most prefill that goes with each
+    ranked = sorted(best.values(), key=lambda pair: -rates.of(*pair))[:MOST_PAIRS]
+    return [(made.paired(*pair), sum(pair)) for pair in ranked] or [(made, 0)]
 
 
 class _Scaled:
@@ -137,15 +180,19 @@ class _Scaled:
 
 
 def _held(
-    built: Machine, gpus: int, subject: Plan, scaled: _Scaled, saturation: Callable[[Machine], float]
+    built: Machine,
+    replicas: int,
+    given: Mapping[str, int],
+    subject: Plan,
+    scaled: _Scaled,
+    saturation: Callable[[Machine], float],
 ) -> Held:
-    policy, each = subject.scenario.policy, built.candidate.gpus_per_replica
+    policy, gpus = subject.scenario.policy, sum(given.values())
     why = built.reason or buying.refused(policy, built.candidate)
-    if why is None and built.candidate.mixed:
+    if why is None and len(given) < len({side.gpu for side in built.candidate.sides}):
         why = "its pools run on two kinds of GPU, of which only one is given"
     if why is not None:
         return Held(built, gpus, 0, f"cannot run: {why}")
-    replicas = buying.most_replicas(policy, built.candidate, gpus)
     assert built.step is not None
     assert built.config is not None
     assert built.memory is not None
@@ -157,9 +204,13 @@ def _held(
     longest = min((n for n in (context, most) if n), default=None)
     prompt = _longest_prompt(built, traffic, mix, longest)
     if replicas < 1:
-        least = buying.fleet_of(policy, built.candidate, 1, 1.0)
-        spare = f", {least.gpus} with what stands by and is bought along" if least.gpus > each else ""
-        why = f"a replica takes {each} GPUs{spare} (got {gpus})"
+        count, sides = built.candidate.least_replicas, built.candidate.sides
+        least = sum(buying.gpus_of(policy, built.candidate, count).values())
+        pools = zip(sides, built.candidate.pools(count), strict=True)
+        each = sum(side.gpus_per_engine_group * n for side, n in pools)
+        spare = f", {least} with what stands by and is bought along" if least > each else ""
+        what = "one replica of each pool" if built.candidate.searched else "a replica"
+        why = f"{what} takes {each} GPUs{spare} (got {gpus})"
         return Held(built, gpus, 0, why, longest_context_tokens=longest, longest_prompt_tokens=prompt)
     why = hopeless(built, subject)
     rate = 0.0 if why else saturation(built)
@@ -167,11 +218,12 @@ def _held(
         why = "it finishes no request of this traffic"
     if why is not None:
         return Held(built, gpus, replicas, why, longest_context_tokens=longest, longest_prompt_tokens=prompt)
-    cap = subject.scenario.policy.max_utilisation * replicas * rate / traffic.rate_per_s
+    sustained = built.sustains(rate, replicas)
+    cap = subject.scenario.policy.max_utilisation * sustained / traffic.rate_per_s
     if (requests := traffic.requests_at(cap)) > MOST_REQUESTS:
-        most = int(replicas * MOST_REQUESTS / requests) * each
+        most = int(gpus * MOST_REQUESTS / requests)
         raise InputError(
-            f"gpus: {built.candidate.gpu}: {gpus} are more than can be simulated soon: {replicas} replicas of {built.candidate.label} "
+            f"gpus: {' and '.join(given)}: {gpus} are more than can be simulated soon: {replicas} replicas of {built.candidate.label} "
             f"may take {requests:,.0f} requests a replication (most {MOST_REQUESTS:,}); give at most about {most}, or a shorter "
             "simulation.horizon"
         )
@@ -189,7 +241,7 @@ def _held(
         failures = ", ".join(at(failing).failures)
         why = f"fails at {failing * traffic.rate_per_s:.3g} requests/s already: {failures}"
         return Held(
-            built, gpus, replicas, why, today=today, sustainable_per_s=rate * replicas,
+            built, gpus, replicas, why, today=today, sustainable_per_s=sustained,
             tightest=tuple(_tightest(today)), longest_context_tokens=longest, longest_prompt_tokens=prompt,
         )  # fmt: skip
     above = failing is not None and factor < cap
@@ -197,7 +249,7 @@ def _held(
     if binding in ("saturated", "queue grows"):
         binding = resource_bound(built)
     return Held(
-        built, gpus, replicas, None, factor, failing if above else None, factor * traffic.rate_per_s, rate * replicas, binding,
+        built, gpus, replicas, None, factor, failing if above else None, factor * traffic.rate_per_s, sustained, binding,
         at(factor), today, tuple(_tightest(today)), longest, prompt,
     )  # fmt: skip
 
@@ -308,7 +360,9 @@ def _longest_prompt(built: Machine, traffic: Offered, mix: Requests, longest: in
 
 def _rank(held: Held) -> tuple[float, int, float, str]:
     rate = held.rate_per_s or 0.0
-    busy = held.replicas * held.machine.candidate.gpus_per_replica
+    candidate = held.machine.candidate
+    pools = zip(candidate.sides, candidate.pools(held.replicas), strict=True)
+    busy = sum(side.gpus_per_engine_group * n for side, n in pools)
     return (-rate, busy, held.at.utilisation if held.at else 0.0, held.machine.candidate.candidate_id)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleetplan.sizing.search import Found
 from fleetplan.sizing.verdict import Outcome, Verdict
 
 
@@ -17,17 +17,22 @@ class Certificate:
     words: str
 
 
-def certificate_of(count: int, verdicts: Mapping[int, Verdict], level: float) -> Certificate:
-    """What the verdicts at `count` and one fewer say, at the level of the whole sequential test."""
-    sides = [verdicts[n] for n in (count, count - 1) if n in verdicts]
+def certificate_of(found: Found, level: float) -> Certificate:
+    """What the verdicts at the count found and one fewer (of two pools, of either) say, at the level of the whole sequential test."""
+    sides = [found.at, *found.fewer]
     words = "; ".join(_side(verdict, level) for verdict in sides)
-    if count == 1:
-        words += "; one replica is the least there is"
+    if len(sides) == 1:
+        words += (
+            "; one replica of each pool is the least there is"
+            if found.at.pools
+            else "; one replica is the least there is"
+        )
     return Certificate(all(verdict.decided for verdict in sides), words)
 
 
 def _side(verdict: Verdict, level: float) -> str:
-    what = f"{verdict.replicas} {'holds' if verdict.passes else 'fails'}"
+    said = ("hold", "fail") if verdict.pools else ("holds", "fails")
+    what = f"{verdict.counted if verdict.pools else verdict.replicas} {said[not verdict.passes]}"
     if verdict.exact:
         return f"{what}: the traffic is one recording, there is no noise"
     runs = f"{verdict.replications} replication{'' if verdict.replications == 1 else 's'}"

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetplan.sizing import buying, pricing
-from fleetplan.sizing.candidates import Candidate
 from fleetplan.sizing.decide import Decision, Option
 from fleetplan.sizing.uncertainty import Interval, over
 
@@ -52,9 +51,12 @@ def choices(decision: Decision, found: Interval | None) -> tuple[Choice, ...]:
             gpus, basis = _gpus(option, counts, decision), "counted anew"
         else:
             basis = "lower bound" if option.status == "pruned" else "as decided"
-            gpus = np.array([float(fleet.gpus)])
-        factors = _factors(decision, candidate, seed)
-        cost = np.multiply.outer(gpus * fleet.usd_per_gpu_hour, factors)
+            gpus = {lot.gpu: np.array([float(lot.gpus)]) for lot in fleet.lots}
+        each = [
+            np.multiply.outer(gpus[lot.gpu] * lot.usd_per_gpu_hour, factors(decision, lot.gpu, seed))
+            for lot in fleet.lots
+        ]
+        cost = np.sum(each, axis=0)
         rows.append((candidate.candidate_id, basis))
         costs.append(cost)
     pairs = max(len(cost) for cost in costs)
@@ -67,41 +69,29 @@ def choices(decision: Decision, found: Interval | None) -> tuple[Choice, ...]:
     return tuple(made)
 
 
-def _factors(decision: Decision, candidate: Candidate, seed: int) -> NDArray[np.float64]:
-    """What the draws of the prices multiply a fleet's cost by; of pools on two kinds of GPU each by its share of the cost."""
-    policy, sheet = decision.plan.scenario.policy, decision.prices
-
-    def of(gpu: str) -> NDArray[np.float64]:
-        return pricing.drawn(seed, gpu, pricing.of_gpu(policy, gpu, sheet))
-
-    if not candidate.mixed:
-        return of(candidate.gpu)
-    usd = [
-        (buying.usd_per_gpu_hour(policy, part.gpu, sheet) or 0.0) * count * part.gpus_per_replica
-        for part, count in candidate.parts
-    ]
-    drawn = [of(part.gpu) for part, _ in candidate.parts]
-    return np.average(drawn, axis=0, weights=usd)
+def factors(decision: Decision, gpu: str, seed: int) -> NDArray[np.float64]:
+    """What the draws of the prices multiply the cost of GPUs of this kind by."""
+    return pricing.drawn(seed, gpu, pricing.of_gpu(decision.plan.scenario.policy, gpu, decision.prices))
 
 
 def _counts(decision: Decision, option: Option, found: Interval) -> tuple[int | None, ...]:
     return tuple(trial.replicas for trial in over(decision, option, [trial.draw for trial in found.trials]))
 
 
-def _gpus(option: Option, counts: tuple[int | None, ...], decision: Decision) -> NDArray[np.float64]:
-    """GPUs of each count, with at least the spares of the decided fleet; infinite where no count that was searched holds."""
+def _gpus(
+    option: Option, counts: tuple[int | None, ...], decision: Decision
+) -> dict[str, NDArray[np.float64]]:
+    """GPUs of each count by kind, with at least the spares of the decided fleet; infinite where no count that was searched holds."""
     assert option.fleet is not None
-    policy, candidate, spare = (
-        decision.plan.scenario.policy,
-        option.machine.candidate,
-        option.fleet.spare_replicas,
-    )
-    return np.array(
-        [
-            np.inf if n is None else float(buying.fleet_of(policy, candidate, n, 1.0, spare).gpus)
-            for n in counts
-        ]
-    )
+    policy, candidate, fleet = decision.plan.scenario.policy, option.machine.candidate, option.fleet
+    needed = [
+        None if n is None else buying.fleet_of(policy, candidate, n, fleet.prices, fleet.spares)
+        for n in counts
+    ]
+    return {
+        lot.gpu: np.array([np.inf if each is None else float(each.lots[k].gpus) for each in needed])
+        for k, lot in enumerate(fleet.lots)
+    }
 
 
 def _quantile(costs: NDArray[np.float64], share: float) -> float | None:

@@ -60,6 +60,15 @@ def spares_for_availability(serving: int, availability: float, target: float) ->
     if target == 1:
         raise ValueError("no number of spares gives certainty; a target below 1 is needed")
     spares = 0
-    while stats.binom.sf(serving - 1, serving + spares, availability) < target:
+    while complete(serving, spares, availability) < target:
         spares += 1
     return spares
+
+
+def complete(serving: int, spares: int, availability: float) -> float:
+    """P(Binomial(serving + spares, availability) ≥ serving).
+
+    >>> round(complete(1, 1, 0.9), 9)
+    0.99
+    """
+    return float(stats.binom.sf(serving - 1, serving + spares, availability))

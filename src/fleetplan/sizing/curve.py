@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetplan.sizing.decide import Plan, sustainable_rate_per_s
+from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
+from fleetplan.sizing.saturation import sustainable_rate_per_s
 from fleetplan.traffic import generation, model
 
 Floats = NDArray[np.float64]

@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from fleetplan import catalog, prices, progress
-from fleetplan.engine.outcome import FINISHED
 from fleetplan.sizing import bounds, buying, endpoint
-from fleetplan.sizing.apart import build
+from fleetplan.sizing.apart import Apart, build
 from fleetplan.sizing.candidates import Candidate, expand
-from fleetplan.sizing.cost import Fleet
+from fleetplan.sizing.cost import Fleet, Prices
 from fleetplan.sizing.counting import ceil_ratio
 from fleetplan.sizing.machine import Machine
-from fleetplan.sizing.offered import Offered, offered
-from fleetplan.sizing.search import Found, least_count
-from fleetplan.sizing.verdict import Looks, Verdict, judge
+from fleetplan.sizing.offered import offered
+from fleetplan.sizing.options import Decision, Option, Plan
+from fleetplan.sizing.pairs import Pair, Pairs
+from fleetplan.sizing.saturation import rated, sustainable_rate_per_s
+from fleetplan.sizing.search import least_count
+from fleetplan.sizing.verdict import Looks, Verdict, counted, judge
 from fleetplan.spec.endpoint import EndpointScenario
 from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.traffic.requests import Requests
@@ -27,59 +27,6 @@ from fleetplan.traffic.requests import Requests
 FEWEST_REPLICATIONS, MOST_REPLICATIONS = 2, 4
 FURTHER_LOOKS = (8, 16)
 """Replications after which the certificate looks again where the search left noise in it."""
-BURST_REQUESTS = 3000
-BURST_TURNS = 12
-"""A saturated run lasts this many times as long as a full batch."""
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A scenario with its model, traffic, machines and prices: what every stage starts from."""
-
-    scenario: Asked
-    model: catalog.Model | None
-    """None: an endpoint that is no LLM."""
-    traffic: Offered
-    machines: dict[str, Machine]
-    """By candidate id, in the order of the grid."""
-
-
-@dataclass(frozen=True, eq=False)
-class Option:
-    """What became of one candidate."""
-
-    machine: Machine
-    status: str
-    """chosen, dearer, pruned, infeasible or cannot run."""
-    reason: str
-    found: Found | None = None
-    fleet: Fleet | None = None
-    """Of the count found, or, where pruned, of the lower bound."""
-    lower_bound: int | None = None
-    sustainable_per_s: float | None = None
-    """Of one replica."""
-    spares_reason: str | None = None
-    """What the spares are for, once the option is settled."""
-    remedy: str | None = None
-    """What would make it feasible, where settling it found that it is not."""
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """The chosen option, if any, and all of them in order of cost."""
-
-    plan: Plan
-    chosen: Option | None
-    options: tuple[Option, ...]
-    prices: prices.PriceList
-    saturation: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict at the decided count."""
-        if self.chosen is None or self.chosen.found is None or self.chosen.found.replicas is None:
-            return None
-        return self.chosen.found.verdicts[self.chosen.found.replicas]
 
 
 def plan(scenario: Asked) -> Plan:
@@ -94,33 +41,6 @@ def plan(scenario: Asked) -> Plan:
         for candidate in progress.each(expand(scenario), "memory and step times of candidate", _label)
     }
     return Plan(scenario, model, traffic, machines)
-
-
-def sustainable_rate_per_s(built: Machine, traffic: Offered) -> float:
-    """Requests/s of one replica that always has work, by simulation: the middle half of a long burst of the same mix.
-
-    Who finishes in that half may be lighter than the mix by chance, so it is never taken above 1 / least work.
-    """
-    assert built.config is not None
-    mix = traffic.requests()
-    least = built.least_work_s(mix)
-    most = built.engines_per_replica / least if least > 0 else math.inf
-    if not built.tokens:
-        return most
-    lengths = float((mix.prompt_tokens + mix.output_tokens).mean())
-    batch = built.config.max_num_seqs
-    if built.config.kv_blocks is not None:
-        batch = min(batch, max(int(built.config.kv_blocks * built.config.block_size / lengths), 1))
-    count = max(BURST_REQUESTS, BURST_TURNS * batch)
-    # A cap on the queue would refuse most of a burst.
-    run = built.open_door().run(traffic.burst(count), 1, traffic.seed)
-    finish = np.sort(run.finish_s[run.outcome == FINISHED])
-    if len(finish) < 8:
-        return 0.0
-    first, last = finish[len(finish) // 4], finish[3 * len(finish) // 4]
-    share_served = len(finish) / count
-    rate = (3 * len(finish) // 4 - len(finish) // 4) / (last - first) / share_served
-    return min(float(rate) * built.engines_per_replica, most)
 
 
 def verdict_at(
@@ -142,22 +62,24 @@ def verdict_at(
         every = (*search, *FURTHER_LOOKS)
         looks = Looks(every if further else search, FEWEST_REPLICATIONS, 1 - (1 - level) / len(every))
     engines = replicas * built.engines_per_replica
-    utilisation = traffic.rate_per_s / (replicas * sustainable_per_s) if sustainable_per_s else float("inf")
+    sustained = built.sustains(sustainable_per_s, replicas)
+    utilisation = traffic.rate_per_s / sustained if sustained else float("inf")
 
     shortfalls = tuple(
         f"deadline of {name}"
         for name in scenario.deadlines()
         if utilisation > scenario.policy.max_utilisation * (1 + 1e-9)
     )
-    if sustainable_per_s * replicas < _throughput_rate_per_s(subject) * (1 - 1e-9):
+    if sustained < _throughput_rate_per_s(subject) * (1 - 1e-9):
         shortfalls = (*shortfalls, "throughput")
 
     def run(replication: int):  # type: ignore[no-untyped-def]
         progress.say(f"replication {replication + 1}")
         return traffic.judged(built.run(traffic.requests(replication), engines, traffic.seed + replication))
 
-    with progress.during(f"{replicas} replica{'s' * (replicas != 1)}"):
-        return judge(
+    pools = built.candidate.pools(replicas) if built.prefill is not None else ()
+    with progress.during(counted(replicas, pools)):
+        made = judge(
             replicas,
             traffic.limits,
             built.client_s,
@@ -168,6 +90,7 @@ def verdict_at(
             exact=traffic.exact,
             shortfalls=shortfalls,
         )
+    return replace(made, pools=pools) if pools else made
 
 
 def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> str | None:
@@ -238,8 +161,7 @@ def decide(
         waiting = [
             item
             for item, option in pruned.values()
-            if ceiling is None
-            or _fleet(item.built, subject, option.lower_bound or 1, item.usd).usd_per_hour <= ceiling
+            if ceiling is None or option.fleet is None or option.fleet.usd_per_hour <= ceiling
         ]
         for item in waiting:
             del pruned[item.identity]
@@ -258,39 +180,31 @@ class _Open:
     identity: str
     built: Machine
     lower: int
-    usd: float
-    """Of one GPU an hour."""
+    usd: Prices
 
 
 def _opened(
     subject: Plan, sheet: prices.PriceList, replications: int | None
 ) -> tuple[list[Option], list[_Open]]:
     """(who cannot run or hold, who is to be searched, cheapest bound first)."""
-    policy, traffic = subject.scenario.policy, subject.traffic
-    mix = traffic.requests()
+    policy = subject.scenario.policy
     options: list[Option] = []
     open_: list[_Open] = []
     for built in subject.machines.values():
         candidate = built.candidate
-        usd = buying.usd_per_gpu_of(policy, candidate, sheet)
+        prices_by_kind = buying.prices_of(policy, candidate, sheet)
+        usd = {gpu: price for gpu, price in prices_by_kind.items() if price is not None}
         refused = built.reason or buying.refused(policy, candidate)
-        if refused is None and usd is None:
-            missing = (
-                part.gpu
-                for part, _ in candidate.parts
-                if buying.usd_per_gpu_hour(policy, part.gpu, sheet) is None
-            )
-            refused = f"the price list {sheet.name} has no {next(missing)}"
-        if refused is not None or usd is None:
-            options.append(Option(built, "cannot run", refused or ""))
+        if refused is None and len(usd) < len(prices_by_kind):
+            missing = next(gpu for gpu in prices_by_kind if gpu not in usd)
+            refused = f"the price list {sheet.name} has no {missing}"
+        if refused is not None:
+            options.append(Option(built, "cannot run", refused))
             continue
         if (why := hopeless(built, subject, replications)) is not None:
             options.append(Option(built, "infeasible", why))
             continue
-        work = built.least_work_s(mix)
-        lower = max(
-            ceil_ratio(traffic.rate_per_s * work / built.engines_per_replica, policy.max_utilisation), 1
-        )
+        built, lower = bounded(built, subject)
         cost = _fleet(built, subject, lower, usd).usd_per_hour
         open_.append(_Open(cost, candidate.candidate_id, built, lower, usd))
     return options, sorted(open_, key=lambda item: (item.usd_per_hour, item.identity))
@@ -304,8 +218,21 @@ def _came_to(option: Option) -> str:
     """What came of a search, in a few words."""
     count = option.found.replicas if option.found else None
     if option.status == "dearer" and option.fleet is not None:
-        return f"{count} replica{'s' * (count != 1)}, {option.fleet.gpus} GPUs, {option.fleet.usd_per_hour:.2f} USD/h"
+        return f"{counted(count or 0, option.found.at.pools if option.found else ())}, {option.fleet.gpus} GPUs, {option.fleet.usd_per_hour:.2f} USD/h"
     return f"{option.status}, {option.reason}"
+
+
+def bounded(built: Machine, subject: Plan) -> tuple[Machine, int]:
+    """(the machine, least replicas by its bounds): N ≥ rate · least work / max_utilisation.
+
+    Where both pools' counts are searched, the bound is of each pool, and the machine's fleets are on the way through that pair.
+    """
+    traffic, cap = subject.traffic, subject.scenario.policy.max_utilisation
+    mix, rate = traffic.requests(), traffic.rate_per_s
+    if isinstance(built, Apart) and built.candidate.searched:
+        pair = [max(ceil_ratio(rate * work, cap), 1) for work in built.works_s(mix)]
+        return built.paired(*pair), sum(pair)
+    return built, max(ceil_ratio(rate * built.least_work_s(mix) / built.engines_per_replica, cap), 1)
 
 
 def _second(found: list[Option]) -> float | None:
@@ -330,6 +257,8 @@ def _searched(
     sustainable = rate_of(built)
     if sustainable <= 0:
         return Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)
+    if isinstance(built, Apart) and built.candidate.searched:
+        return _searched_pair(built, item, subject, ceiling, replications)
     start = max(
         ceil_ratio(subject.traffic.rate_per_s / sustainable, policy.max_utilisation),
         ceil_ratio(_throughput_rate_per_s(subject), sustainable),
@@ -354,6 +283,52 @@ def _searched(
         return Option(built, status, reason, search, bound, most + 1, sustainable)
     fleet = _fleet(built, subject, search.replicas, usd)
     return Option(built, "dearer", "", search, fleet, start, sustainable)
+
+
+def pairs_of(built: Apart, subject: Plan, usd: Prices) -> Pairs:
+    """The fleets that a candidate whose two counts are searched may have for this traffic."""
+    measured, lower = bounded(rated(built, subject.traffic), subject)
+    assert isinstance(measured, Apart)
+    p, d = measured.candidate.pools(lower)
+    needed = _throughput_rate_per_s(subject)
+    return Pairs.of(measured, subject.scenario.policy, usd, (p, d), subject.traffic.rate_per_s, needed)
+
+
+def verdict_of(
+    space: Pairs, subject: Plan, pair: Pair, replications: int | None = None, further: bool = False
+) -> Verdict:
+    """The verdict of so many prefill and decode replicas."""
+    return verdict_at(space.machine(pair), subject, math.nan, sum(pair), replications, further)
+
+
+def _searched_pair(
+    built: Apart, item: _Open, subject: Plan, ceiling: float | None, replications: int | None
+) -> Option:
+    """As `_searched`, where the counts of both pools are searched."""
+    space = pairs_of(built, subject, item.usd)
+    assert space.built.rates is not None
+    policy, lower, rate = subject.scenario.policy, sum(space.start), space.built.rates.balanced
+    least = space.machine(space.start)
+    fleet = _fleet(least, subject, lower, item.usd)
+    if not space.allowed(space.start):
+        why = buying.beyond(policy, least.candidate, lower)
+        return Option(least, "infeasible", why, fleet=fleet, lower_bound=lower, sustainable_per_s=rate)
+    found = space.search(functools.partial(verdict_of, space, subject, replications=replications), ceiling)
+    if found.replicas is not None:
+        p, d = found.at.pools
+        best = space.machine((p, d))
+        fleet = _fleet(best, subject, found.replicas, item.usd)
+        return Option(best, "dearer", "", found, fleet, lower, rate)
+    above = None if ceiling is None else space.least_above(ceiling)
+    if above is not None:
+        fleet = _fleet(space.machine(above), subject, sum(above), item.usd)
+        why = f"needs at least {fleet.gpus} GPUs, dearer than two fleets that hold"
+        return Option(space.machine(above), "pruned", why, found, fleet, sum(above), rate)
+    last = found.every[-1]
+    p, d = last.pools
+    nearest = space.machine((p, d))
+    why = f"no pair that may be had holds; {last.counted} fail: {', '.join(last.failures)}"
+    return Option(nearest, "infeasible", why, found, None, space.most_replicas + 1, rate)
 
 
 def _ranked(
@@ -387,7 +362,7 @@ def _rank(option: Option) -> tuple[float, int, float, str]:
     assert option.fleet is not None
     assert option.found is not None
     assert option.found.replicas is not None
-    verdict = option.found.verdicts[option.found.replicas]
+    verdict = option.found.at
     return (
         round(option.fleet.usd_per_hour, 6),
         option.fleet.gpus,
@@ -418,16 +393,32 @@ def _link_too_slow(built: Machine, subject: Plan) -> str | None:
     )
 
 
-def _fleet(built: Machine, subject: Plan, replicas: int, usd: float) -> Fleet:
+def _fleet(built: Machine, subject: Plan, replicas: int, usd: Prices) -> Fleet:
     return buying.fleet_of(subject.scenario.policy, built.candidate, replicas, usd)
 
 
-def _most_within(built: Machine, subject: Plan, usd: float, ceiling_usd_per_hour: float) -> int:
-    gpus = ceiling_usd_per_hour / usd * (1 + 1e-9)
-    return buying.most_replicas(subject.scenario.policy, built.candidate, gpus)
+def _most_within(built: Machine, subject: Plan, usd: Prices, ceiling_usd_per_hour: float) -> int:
+    def fits(gpus: dict[str, int]) -> bool:
+        return sum(count * usd[gpu] for gpu, count in gpus.items()) <= ceiling_usd_per_hour * (1 + 1e-9)
+
+    return buying.most_replicas(subject.scenario.policy, built.candidate, fits)
 
 
 def _over(built: Machine, subject: Plan, needed: int, most: int, limit: int) -> tuple[str, str]:
     if most >= limit:
         return "infeasible", buying.beyond(subject.scenario.policy, built.candidate, needed)
     return "pruned", f"needs at least {needed} replicas, dearer than two fleets that hold"
+
+
+__all__ = [
+    "Decision",
+    "Option",
+    "Plan",
+    "bounded",
+    "decide",
+    "hopeless",
+    "pairs_of",
+    "plan",
+    "verdict_at",
+    "verdict_of",
+]

@@ -42,7 +42,7 @@ def months(decision: Decision) -> Iterator[Month]:
     if growth is None or chosen is None or chosen.fleet is None or not chosen.sustainable_per_s:
         return
     sustainable = chosen.sustainable_per_s
-    candidate, usd = chosen.machine.candidate, chosen.fleet.usd_per_gpu_hour
+    candidate, usd = chosen.machine.candidate, chosen.fleet.prices
     most = buying.limit(policy, candidate)
 
     def holds(replicas: int, month: float) -> bool:
@@ -67,7 +67,8 @@ def months(decision: Decision) -> Iterator[Month]:
         if spared.fleet is None:
             yield Month(month, factor, rate, None, None, spared.reason, since)
             continue
-        yield Month(month, factor, rate, spared.fleet, rate / (count * sustainable), None, since)
+        sustained = chosen.machine.sustains(sustainable, count)
+        yield Month(month, factor, rate, spared.fleet, rate / sustained, None, since)
 
 
 def _first(month: int, holds: Callable[[float], bool]) -> float:

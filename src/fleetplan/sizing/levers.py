@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -14,11 +13,10 @@ from fleetplan.errors import InputError
 from fleetplan.physics.nodes import link_kind
 from fleetplan.physics.precision import KV_BYTES, SCHEMES, kv_dtype_bytes, scheme
 from fleetplan.sizing import buying
-from fleetplan.sizing.apart import balanced, build
+from fleetplan.sizing.apart import build
 from fleetplan.sizing.bounds import spoken_s
 from fleetplan.sizing.candidates import Candidate, preemption_text, speculation_text, split
-from fleetplan.sizing.counting import ceil_ratio
-from fleetplan.sizing.decide import Decision, Option, Plan, decide
+from fleetplan.sizing.decide import Decision, Option, Plan, bounded, decide
 from fleetplan.sizing.drafting import assumed
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import offered
@@ -76,7 +74,7 @@ def levers(decision: Decision) -> Iterator[Lever]:
         return
     candidate = chosen.machine.candidate
     if chosen.machine.tokens:
-        for kind, change, other in (*_run_otherwise(candidate, decision), *_apart(chosen, decision)):
+        for kind, change, other in (*_run_otherwise(candidate, decision), *_apart(chosen)):
             yield _candidate(decision, kind, change, other)
         yield from _drafts(candidate, decision)
         yield from _shares(chosen, decision)
@@ -232,29 +230,17 @@ def _shares(chosen: Option, decision: Decision) -> Iterator[Lever]:
         yield Lever("prefix share", change, made, _why(made))
 
 
-def _apart(chosen: Option, decision: Decision) -> Iterator[tuple[str, str, Candidate]]:
-    """Prefill in a pool of its own, at the ratio that its work asks for; or back in one, or with one replica fewer of either pool."""
+def _apart(chosen: Option) -> Iterator[tuple[str, str, Candidate]]:
+    """Prefill in a pool of its own, the counts of both searched; or back in one, or off its listed ratio."""
     candidate = chosen.machine.candidate
-    if candidate.split is not None:
-        yield "disaggregation", "prefill and decode together", candidate.decode
-        assert chosen.fleet is not None
-        count = chosen.fleet.replicas
-        prefill, decode = count * candidate.split.prefill_replicas, count * candidate.split.decode_replicas
-        for p, d in ((prefill - 1, decode), (prefill, decode - 1)):
-            if p and d:
-                unit = math.gcd(p, d)
-                apart = replace(candidate.split, prefill_replicas=p // unit, decode_replicas=d // unit)
-                yield (
-                    "disaggregation",
-                    f"{p} prefill and {d} decode replicas",
-                    replace(candidate, split=apart),
-                )
+    if candidate.split is None:
+        change = f"prefill apart over {ASSUMED_LINK.link_bytes_per_s / 1e9:g} GB/s"
+        yield "disaggregation", change, split(candidate, ASSUMED_LINK)
         return
-    p, d = balanced(chosen.machine, decision.plan.traffic.requests())
-    change = (
-        f"prefill apart, {p} replicas to {d} that decode, over {ASSUMED_LINK.link_bytes_per_s / 1e9:g} GB/s"
-    )
-    yield "disaggregation", change, split(candidate, ASSUMED_LINK, p, d)
+    yield "disaggregation", "prefill and decode together", candidate.decode
+    if not candidate.searched:
+        change = f"the count of each pool on its own instead of {candidate.split.ratio}"
+        yield "disaggregation", change, replace(candidate, split=replace(candidate.split, searched=True))
 
 
 def _candidate(decision: Decision, kind: str, change: str, other: Candidate) -> Lever:
@@ -283,18 +269,13 @@ def _too_dear(built: Machine, decision: Decision) -> str | None:
     """Why a GPU is not planned: its least count by bounds is already much dearer than the whole plan of today."""
     assert decision.chosen is not None
     assert decision.chosen.fleet is not None
-    traffic, policy = decision.plan.traffic, decision.plan.scenario.policy
-    price = buying.usd_per_gpu_of(policy, built.candidate, decision.prices)
-    if price is None:
+    policy = decision.plan.scenario.policy
+    prices = buying.prices_of(policy, built.candidate, decision.prices)
+    known = {gpu: price for gpu, price in prices.items() if price is not None}
+    if len(known) < len(prices):
         return "it has no price in the list"
-    mix = traffic.requests()
-    least = max(
-        ceil_ratio(
-            traffic.rate_per_s * built.least_work_s(mix) / built.engines_per_replica, policy.max_utilisation
-        ),
-        1,
-    )
-    usd = (least + policy.spare_replicas) * built.candidate.gpus_per_replica * price
+    made, least = bounded(built, decision.plan)
+    usd = buying.fleet_of(policy, made.candidate, least, known).usd_per_hour
     today = decision.chosen.fleet.usd_per_hour
     if usd <= DEARER * today:
         return None

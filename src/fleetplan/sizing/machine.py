@@ -124,8 +124,12 @@ class Machine:
 
     @property
     def decoding_engines(self) -> int:
-        """Engines of one replica that decode."""
+        """Engines of `unit_replicas` that decode."""
         return self.engines_per_replica
+
+    def sustains(self, per_replica_per_s: float, replicas: int) -> float:
+        """Requests/s of this many replicas that always have work, where one makes `per_replica_per_s`."""
+        return replicas * per_replica_per_s
 
     def open_door(self) -> Machine:
         """The same without limits on its queues: what a replica sustains is its own work, not its door."""

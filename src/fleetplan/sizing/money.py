@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,31 +42,42 @@ def wh_per_million(watts: float, tokens_per_s: float) -> float:
     return watts / (3600 * tokens_per_s) * 1e6
 
 
-def capital_usd_per_hour(given: Ownership) -> float:
+def capital_usd_per_hour(given: Ownership, gpu_usd: float) -> float:
     """What one GPU's price costs an hour: the annuity of the price less what is left of it at the end.
 
     (price − residual / (1 + i)^n) · i / (1 − (1 + i)^−n) a year over n years at interest i; without interest (price − residual) / hours.
 
-    >>> capital_usd_per_hour(Ownership(gpu="35040 USD", amortisation="4 year"))
+    >>> capital_usd_per_hour(Ownership(gpu="35040 USD", amortisation="4 year"), 35040.0)
     1.0
     """
     hours = given.amortisation_s / 3600
-    left = given.gpu_usd * given.residual_share
+    left = gpu_usd * given.residual_share
     rate = given.interest_per_year
     if rate == 0:
-        return (given.gpu_usd - left) / hours
+        return (gpu_usd - left) / hours
     years = hours / OWNED_HOURS_PER_YEAR
-    yearly = (given.gpu_usd - left * (1 + rate) ** -years) * rate / (1 - (1 + rate) ** -years)
+    yearly = (gpu_usd - left * (1 + rate) ** -years) * rate / (1 - (1 + rate) ** -years)
     return float(yearly / OWNED_HOURS_PER_YEAR)
 
 
+@dataclass(frozen=True)
+class Owned:
+    """GPUs of one kind that are bought."""
+
+    gpus: int
+    gpu_usd: float
+    """Of one, with its share of server, network and storage."""
+    tdp_w: float
+
+
 def owned_usd_per_hour(
-    given: Ownership, gpus: int, tdp_w: float, host_w: float, watts: float, usd_per_kwh: float
+    given: Ownership, kinds: Sequence[Owned], host_w: float, watts: float, usd_per_kwh: float
 ) -> float:
     """USD/h of owning: capital, electricity at the mean power, the place by rated kW, and staff."""
-    place = (given.colocation_per_kw_usd_per_hour or 0.0) * gpus * (tdp_w + host_w) / 1000
-    electricity = watts / 1000 * usd_per_kwh
-    return gpus * capital_usd_per_hour(given) + electricity + place + (given.staff_usd_per_hour or 0.0)
+    rent = given.colocation_per_kw_usd_per_hour or 0.0
+    place = sum(rent * kind.gpus * (kind.tdp_w + host_w) / 1000 for kind in kinds)
+    capital = sum(kind.gpus * capital_usd_per_hour(given, kind.gpu_usd) for kind in kinds)
+    return capital + watts / 1000 * usd_per_kwh + place + (given.staff_usd_per_hour or 0.0)
 
 
 def cached_share(given: Tariff, share: float | None, mix: Requests) -> float:
@@ -141,22 +153,21 @@ def cheapest_overflow(
     load_replicas: Floats,
     rate_per_s: Floats,
     max_utilisation: float,
-    gpus_of: Floats,
-    usd_per_gpu_hour: float,
+    usd_per_hour_of: Floats,
     usd_per_request: float,
 ) -> Overflow:
     """The cheapest count of replicas that always run when an API takes, slot by slot, what is above max_utilisation of them.
 
-    `gpus_of[n]` are the GPUs of n replicas, from 0 on; it is tried to the count that holds the fullest slot, at most to the last given.
+    `usd_per_hour_of[n]` is the cost of n replicas, from 0 on; it is tried to the count that holds the fullest slot, at most to the last given.
     """
     fullest = ceil_ratio(float(load_replicas.max()), max_utilisation)
     best: Overflow | None = None
-    for replicas in range(min(fullest, len(gpus_of) - 1) + 1):
+    for replicas in range(min(fullest, len(usd_per_hour_of) - 1) + 1):
         with np.errstate(divide="ignore", invalid="ignore"):
             over = np.maximum(load_replicas - replicas * max_utilisation, 0.0) / load_replicas
         over = np.where(load_replicas > 0, over, 0.0)
         away = float((over * rate_per_s).mean())
-        usd = float(gpus_of[replicas]) * usd_per_gpu_hour + away * 3600 * usd_per_request
+        usd = float(usd_per_hour_of[replicas]) + away * 3600 * usd_per_request
         if best is None or usd < best.usd_per_hour * (1 - 1e-12):
             best = Overflow(replicas, away / float(rate_per_s.mean()), usd)
     assert best is not None

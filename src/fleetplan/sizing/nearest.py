@@ -60,20 +60,20 @@ def nearest_change(decision: Decision) -> tuple[str, str]:
 
 def _missing_gpus(decision: Decision, option: Option) -> int:
     policy, candidate = decision.plan.scenario.policy, option.machine.candidate
-    allowed = buying.limit(policy, candidate)
-    stock = buying.stock_gpus(policy, candidate)
-    had = buying.fleet_of(policy, candidate, allowed, 1.0).gpus if stock is None else stock
-    return buying.fleet_of(policy, candidate, option.lower_bound or 1, 1.0).gpus - had
+    gpus = buying.gpus_of(policy, candidate, option.lower_bound or 1)
+    short = buying.shortest(policy, candidate, gpus)
+    if short is None:
+        return sum(gpus.values()) - sum(buying.gpus_of(policy, candidate, policy.max_replicas).values())
+    return short[1] - short[2]
 
 
 def _raised(decision: Decision, option: Option) -> str:
     policy, candidate = decision.plan.scenario.policy, option.machine.candidate
     needed = option.lower_bound or 1
-    stock = buying.stock_gpus(policy, candidate)
-    if stock is None or needed > policy.max_replicas:
+    short = buying.shortest(policy, candidate, buying.gpus_of(policy, candidate, needed))
+    if short is None or needed > policy.max_replicas:
         return f"raise policy.max_replicas to at least {needed}, or lower the rate"
-    gpus = buying.fleet_of(policy, candidate, needed, 1.0).gpus
-    return f"raise policy.stock of {candidate.gpu} to at least {gpus} GPUs, or lower the rate"
+    return f"raise policy.stock of {short[0]} to at least {short[1]} GPUs, or lower the rate"
 
 
 def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:

@@ -6,9 +6,11 @@ import functools
 from dataclasses import dataclass, replace
 
 from fleetplan.sizing import buying, resilience
-from fleetplan.sizing.cost import Fleet
-from fleetplan.sizing.decide import Option, Plan, verdict_at
+from fleetplan.sizing.apart import Apart
+from fleetplan.sizing.cost import Fleet, Prices
+from fleetplan.sizing.decide import Option, Plan, pairs_of, verdict_at, verdict_of
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.pairs import Pair
 from fleetplan.sizing.search import Found
 from fleetplan.sizing.verdict import Verdict
 from fleetplan.spec.policy import Policy
@@ -27,38 +29,64 @@ def settle(subject: Plan, option: Option, replications: int | None = None) -> Op
     """The option with its count and spares settled; `infeasible` where nothing that may be bought is enough then."""
     assert option.found is not None
     assert option.fleet is not None
-    built, policy = option.machine, subject.scenario.policy
-    found = certified(subject, option, replications)
+    option = certified(subject, option, replications)
+    assert option.found is not None
+    built, policy, found = option.machine, subject.scenario.policy, option.found
+    assert option.fleet is not None
     most = buying.limit(policy, built.candidate)
     if found.replicas is None or found.replicas > most:
         reason = f"{buying.beyond(policy, built.candidate, most + 1)}; at {most} a promise fails with more replications"
-        return replace(
-            option, status="infeasible", reason=reason, found=found, fleet=None, lower_bound=most + 1
-        )
-    spared = fleet_of(subject, built, found.replicas, option.fleet.usd_per_gpu_hour, replications)
+        return replace(option, status="infeasible", reason=reason, fleet=None, lower_bound=most + 1)
+    spared = fleet_of(subject, built, found.replicas, option.fleet.prices, replications)
     if spared.fleet is None:
         return replace(
             option,
             status="infeasible",
             reason=spared.reason or "",
-            found=found,
             fleet=None,
             remedy=spared.remedy,
         )
-    return replace(option, found=found, fleet=spared.fleet, spares_reason=spared.reason)
+    return replace(option, fleet=spared.fleet, spares_reason=spared.reason)
 
 
-def certified(subject: Plan, option: Option, replications: int | None = None) -> Found:
-    """The search of an option with further replications wherever N or N − 1 is not clear of noise; N moves where they overturn it.
+def certified(subject: Plan, option: Option, replications: int | None = None) -> Option:
+    """The option with further replications wherever N or N − 1 is not clear of noise; N moves where they overturn it.
 
     Where the scenario says how many replications there are, or the traffic is one recording, there are no further ones.
     """
     assert option.found is not None
+    if replications or subject.scenario.simulation.replications or subject.traffic.exact:
+        return option
+    if isinstance(option.machine, Apart) and option.machine.candidate.searched:
+        return _certified_pair(subject, option, option.machine)
+    return replace(option, found=_certified(subject, option))
+
+
+def _certified_pair(subject: Plan, option: Option, built: Apart) -> Option:
+    """The same of a pair: as long as it or one of its neighbours is not clear of noise, these are, and the search is made again."""
+    assert option.fleet is not None
+    space, found = pairs_of(built, subject, option.fleet.prices), option.found
+    sure: set[Pair] = set()
+    while found is not None and found.replicas is not None:
+        unsure = [v.pools for v in (found.at, *found.fewer) if not v.decided and v.pools not in sure]
+        if not unsure:
+            break
+        for p, d in unsure:
+            found.pairs[p, d] = verdict_of(space, subject, (p, d), further=True)
+            sure.add((p, d))
+        found = space.search(functools.partial(verdict_of, space, subject), None, found.pairs)
+    assert found is not None
+    if found.replicas is None:
+        return replace(option, found=found)
+    p, d = found.at.pools
+    return replace(option, machine=space.machine((p, d)), found=found)
+
+
+def _certified(subject: Plan, option: Option) -> Found:
+    assert option.found is not None
     assert option.found.replicas is not None
     verdicts, count = dict(option.found.verdicts), option.found.replicas
     most = buying.limit(subject.scenario.policy, option.machine.candidate)
-    if replications or subject.scenario.simulation.replications or subject.traffic.exact:
-        return option.found
     sure: dict[int, Verdict] = {}
 
     def verdict(replicas: int) -> Verdict:
@@ -80,12 +108,12 @@ def certified(subject: Plan, option: Option, replications: int | None = None) ->
 
 
 def fleet_of(
-    subject: Plan, built: Machine, replicas: int, usd_per_gpu_hour: float, replications: int | None = None
+    subject: Plan, built: Machine, replicas: int, usd: Prices, replications: int | None = None
 ) -> Spared:
     """The fleet of this many serving replicas: spares of the policy, of its availability, and of its outages where they are to be bought."""
     policy, candidate = subject.scenario.policy, built.candidate
-    fleet = buying.fleet_of(policy, candidate, replicas, usd_per_gpu_hour)
-    reason = _reason(policy, fleet.spare_replicas)
+    fleet = buying.fleet_of(policy, candidate, replicas, usd)
+    reason = _reason(policy, fleet)
     if policy.outages is None or not policy.outages.buy_spares:
         return Spared(fleet, reason)
     for event in resilience.events(policy):
@@ -100,22 +128,23 @@ def fleet_of(
                 "recover sooner (policy.outages), drop policy.outages.buy_spares, or promise less",
             )
         if enough - replicas > fleet.spare_replicas:
-            fleet = buying.fleet_of(policy, candidate, replicas, usd_per_gpu_hour, enough - replicas)
+            fleet = buying.fleet_of(policy, candidate, replicas, usd, (enough - replicas,))
             reason = f"N + {enough - replicas} by simulation, so that promises hold while: {event.name}"
-    stock = buying.stock_gpus(policy, candidate)
-    if stock is not None and fleet.gpus > stock:
+    short = buying.shortest(policy, candidate, {lot.gpu: lot.gpus for lot in fleet.lots})
+    if short is not None and short[1] > short[2]:
+        gpu, needs, stock = short
         return Spared(
             None,
-            f"needs {fleet.gpus} GPUs with its spares ({reason}) and the stock of {candidate.gpu} is {stock}",
-            f"raise policy.stock of {candidate.gpu} to at least {fleet.gpus} GPUs, or drop policy.outages.buy_spares",
+            f"needs {needs} GPUs with its spares ({reason}) and the stock of {gpu} is {stock}",
+            f"raise policy.stock of {gpu} to at least {needs} GPUs, or drop policy.outages.buy_spares",
         )
     return Spared(fleet, reason)
 
 
-def _reason(policy: Policy, spares: int) -> str | None:
-    if not spares:
+def _reason(policy: Policy, fleet: Fleet) -> str | None:
+    if not fleet.spare_replicas:
         return None
-    if spares > policy.spare_replicas and policy.availability is not None:
+    if max(fleet.spares) > policy.spare_replicas and policy.availability is not None:
         return f"an availability of {policy.availability.target:.6g}, whole units failing together"
     return "policy.spare_replicas"
 

@@ -13,9 +13,11 @@ from fleetplan import progress
 from fleetplan.engine import Speculation
 from fleetplan.physics.form import StepTime
 from fleetplan.sizing import pricing
-from fleetplan.sizing.decide import Decision, Option, Plan, sustainable_rate_per_s
+from fleetplan.sizing.apart import Apart
+from fleetplan.sizing.decide import Decision, Option, Plan
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
+from fleetplan.sizing.saturation import rated, sustainable_rate_per_s
 from fleetplan.sizing.search import least_count
 from fleetplan.sizing.verdict import Looks, Verdict, judge
 from fleetplan.traffic.requests import Requests
@@ -210,7 +212,8 @@ def _otherwise(built: Machine, time: float, luck: float) -> Machine:
         own = None if drafts.draft_step is None else scaled(drafts.draft_step, time)
         config = replace(config, speculation=replace(accepting(drafts, luck), draft_step=own))
     prefill = None if built.prefill is None else _otherwise(built.prefill, time, luck)
-    return replace(built, step=scaled(built.step, time), config=config, prefill=prefill)
+    made = replace(built, step=scaled(built.step, time), config=config, prefill=prefill)
+    return replace(made, rates=None) if isinstance(made, Apart) else made
 
 
 def accepting(drafts: Speculation, factor: float) -> Speculation:
@@ -250,6 +253,7 @@ def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) 
         most = subject.model.architecture.max_context_tokens
         requests = longer(requests, draw.length, draw.prompt, most)
     mix: Offered = replace(traffic, _cache={(0, 1.0): requests})
+    built = rated(built, mix)
     sustainable = sustainable_rate_per_s(built, mix)
     if sustainable <= 0:
         return None
@@ -264,13 +268,13 @@ def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) 
             traffic.limits,
             built.client_s,
             run,
-            utilisation=traffic.rate_per_s * draw.rate / (replicas * sustainable),
+            utilisation=traffic.rate_per_s * draw.rate / built.sustains(sustainable, replicas),
             max_utilisation=subject.scenario.policy.max_utilisation,
             looks=Looks.fixed(1, subject.scenario.policy.confidence),
             exact=True,
         )
 
-    return least_count(verdict, guess, most).replicas
+    return least_count(verdict, guess, most, built.candidate.least_replicas).replicas
 
 
 def longer(requests: Requests, output: float, prompt: float = 1.0, most: int | None = None) -> Requests:

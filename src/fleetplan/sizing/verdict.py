@@ -137,6 +137,13 @@ class Verdict:
     """Promises about rates, not about latencies, that this count breaks: a throughput, a deadline."""
     attempts_per_request: float | None = None
     """Times that a request was sent, on average; None: clients send nothing again."""
+    pools: tuple[int, ...] = ()
+    """Replicas of each pool, where there are two."""
+
+    @property
+    def counted(self) -> str:
+        """What was simulated, in words."""
+        return counted(self.replicas, self.pools)
 
     @property
     def within_cap(self) -> bool:
@@ -175,6 +182,17 @@ class Verdict:
         )
         found.extend(outcome.limit.name for outcome in reversed(missed))
         return tuple(found)
+
+
+def counted(replicas: int, pools: tuple[int, ...] = ()) -> str:
+    """So many replicas in words.
+
+    >>> counted(1), counted(5, (3, 2))
+    ('1 replica', '3 prefill and 2 decode replicas')
+    """
+    if pools:
+        return f"{pools[0]} prefill and {pools[1]} decode replicas"
+    return f"{replicas} replica{'' if replicas == 1 else 's'}"
 
 
 def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime = NO_CLIENT) -> Sample:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy as np
 from fleetplan import catalog, prices
 from fleetplan.errors import InputError
 from fleetplan.sizing import buying, money, pricing
+from fleetplan.sizing.apart import Apart
 from fleetplan.sizing.cost import Fleet
 from fleetplan.sizing.curve import Curve
-from fleetplan.sizing.decide import Decision, Option
+from fleetplan.sizing.decide import Decision, Option, Plan
+from fleetplan.sizing.saturation import rates_of
 from fleetplan.sizing.schedule import Schedule, absences
 from fleetplan.sizing.spot import held
-from fleetplan.spec.paying import Spot, Tariff, Terms, Tier
+from fleetplan.spec.paying import Ownership, Spot, Tariff, Terms, Tier
 from fleetplan.spec.policy import Policy
 
 WAY_DRAWS = 300
@@ -26,9 +29,14 @@ WAY_DRAWS = 300
 class Rates:
     """Factors on the prices that are planned with."""
 
-    gpu: float = 1.0
+    gpu: Mapping[str, float] = field(default_factory=dict)
+    """By kind; 1 of one that is not there."""
     spot: float = 1.0
     electricity: float = 1.0
+
+    def of(self, fleet: Fleet) -> dict[str, float]:
+        """USD/h of a GPU of each of the fleet's kinds."""
+        return {gpu: usd * self.gpu.get(gpu, 1.0) for gpu, usd in fleet.prices.items()}
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,8 @@ class Way:
     option: str
     usd_per_hour: float
     note: str
-    gpus: float = 0.0
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    """GPUs of each kind, mean over the period."""
     reserved_gpus: float = 0.0
     spot_gpus: float = 0.0
     interrupted_gpus: float = 0.0
@@ -47,6 +56,11 @@ class Way:
     capital_usd: float | None = None
     holds: bool | None = None
     """Whether its simulation (or, of an API, what it states) keeps the promises; None: not known."""
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of every kind."""
+        return sum(self.kinds.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +85,14 @@ def ways(bill: Bill, rates: Rates = Rates()) -> Iterator[Way]:
     policy, fleet = bill.policy, bill.fleet
     if not (policy.autoscaling or policy.power or policy.ownership or policy.api):
         return
-    usd = fleet.usd_per_gpu_hour * rates.gpu
-    words = f"{fleet.gpus} GPUs at {usd:g} USD/h, all the time"
-    yield Way("rented", fleet.gpus * usd, words, fleet.gpus, holds=True)
+    usd = rates.of(fleet)
+    if len(usd) == 1:
+        words = f"{fleet.gpus} GPUs at {next(iter(usd.values())):g} USD/h, all the time"
+    else:
+        each = " and ".join(f"{lot.gpus} {lot.gpu} at {usd[lot.gpu]:g}" for lot in fleet.lots)
+        words = f"{each} USD/h, all the time"
+    whole = sum(lot.gpus * usd[lot.gpu] for lot in fleet.lots)
+    yield Way("rented", whole, words, bought(fleet), holds=True)
     if bill.plan is not None:
         yield from _over_time(bill, bill.plan, rates)
     if policy.ownership is not None:
@@ -88,16 +107,18 @@ def spreads(bill: Bill) -> dict[str, np.ndarray]:
     if not pricing.asked(policy):
         return {}
     given, seed = policy.uncertainty, bill.decision.plan.scenario.seed
-    gpu = bill.chosen.machine.candidate.gpu
+    kinds = [lot.gpu for lot in bill.fleet.lots]
+    by_kind = (pricing.drawn(seed, gpu, pricing.of_gpu(policy, gpu, bill.decision.prices)) for gpu in kinds)
     factors = zip(
-        pricing.drawn(seed, gpu, pricing.of_gpu(policy, gpu, bill.decision.prices)),
+        zip(*by_kind, strict=True),
         pricing.drawn(seed, "spot", pricing.of_cv(given.spot_price_cv)),
         pricing.drawn(seed, "electricity", pricing.of_cv(given.electricity_cv)),
         strict=True,
     )
     found: dict[str, list[float]] = {}
-    for _, (price, spot, electricity) in zip(range(WAY_DRAWS), factors, strict=False):
-        for way in ways(bill, Rates(float(price), float(spot), float(electricity))):
+    for _, (drawn, spot, electricity) in zip(range(WAY_DRAWS), factors, strict=False):
+        gpu = {kind: float(price) for kind, price in zip(kinds, drawn, strict=True)}
+        for way in ways(bill, Rates(gpu, float(spot), float(electricity))):
             found.setdefault(way.option, []).append(way.usd_per_hour)
     return {option: np.array(costs) for option, costs in found.items()}
 
@@ -105,24 +126,45 @@ def spreads(bill: Bill) -> dict[str, np.ndarray]:
 def blocks(chosen: Option, policy: Policy, plan: Schedule) -> tuple[money.Floats, int]:
     """(GPUs that each replica of the schedule adds, GPUs of the spares, which are always paid)."""
     assert chosen.fleet is not None
-    packed, spares = buying.packing(policy, chosen.machine.candidate), chosen.fleet.spare_replicas
-    steps = np.array([packed.gpus(spares + n) for n in range(len(plan.paid_s) + 1)], dtype=np.float64)
-    return np.diff(steps), int(steps[0])
+    candidate, spares = chosen.machine.candidate, chosen.fleet.spares
+    counts = range(len(plan.paid_s) + 1)
+    steps = [sum(buying.gpus_of(policy, candidate, n, spares).values()) for n in counts]
+    return np.diff(np.array(steps, dtype=np.float64)), steps[0]
 
 
-def watts(decision: Decision, gpus: float, own_share: float) -> float | None:
-    """Mean power [W] of this many GPUs that serve a share of the traffic; None: not asked, not known, or no GPUs."""
+def bought(fleet: Fleet) -> dict[str, float]:
+    """Its GPUs by kind."""
+    return {lot.gpu: float(lot.gpus) for lot in fleet.lots}
+
+
+def watts(decision: Decision, kinds: Mapping[str, float], own_share: float) -> float | None:
+    """Mean power [W] of GPUs by kind that serve a share of the traffic; None: not asked, not known, or no GPUs."""
     power, chosen = decision.plan.scenario.policy.power, decision.chosen
     assert chosen is not None
-    assert chosen.sustainable_per_s is not None
-    candidate = chosen.machine.candidate
-    tdp = catalog.gpu(candidate.gpu).tdp_w
-    if power is None or tdp is None or not gpus:
+    if power is None or not sum(kinds.values()):
         return None
-    busy = (
-        own_share * decision.plan.traffic.rate_per_s / chosen.sustainable_per_s * candidate.gpus_per_replica
-    )
-    return money.power_w(tdp, gpus, busy, power.host_w, power.pue)
+    rate = own_share * decision.plan.traffic.rate_per_s
+    total = 0.0
+    for gpu, count in kinds.items():
+        tdp = catalog.gpu(gpu).tdp_w
+        if tdp is None:
+            return None
+        busy = sum(rate / made * gpus for kind, made, gpus in _loads(chosen, decision.plan) if kind == gpu)
+        total += money.power_w(tdp, count, busy, power.host_w, power.pue)
+    return total
+
+
+@functools.lru_cache(maxsize=4)
+def _loads(chosen: Option, subject: Plan) -> tuple[tuple[str, float, int], ...]:
+    """(kind, requests/s that one replica makes which always has work, its GPUs) of each pool: offered over that is how busy they are."""
+    built, sides = chosen.machine, chosen.machine.candidate.sides
+    if isinstance(built, Apart):
+        rates = built.rates or rates_of(built, subject.traffic)
+        made: tuple[float, ...] = (rates.prefill, rates.decode)
+    else:
+        assert chosen.sustainable_per_s is not None
+        made = (chosen.sustainable_per_s,)
+    return tuple((side.gpu, each, side.gpus_per_engine_group) for side, each in zip(sides, made, strict=True))
 
 
 def api_usd_per_request(decision: Decision) -> float:
@@ -180,17 +222,18 @@ def _over_time(bill: Bill, plan: Schedule, rates: Rates) -> Iterator[Way]:
     every = np.concatenate([[float(always)], sizes])
     shares = np.concatenate([[1.0], plan.paid_shares])
     holds = True if plan.verdict is None else plan.verdict.passes
-    usd = fleet.usd_per_gpu_hour * rates.gpu
+    ((gpu, usd),) = rates.of(fleet).items()  # one pool: others have no schedule
+    factor = rates.gpu.get(gpu, 1.0)
     whole = money.cheapest_mix(every, shares, None, usd)
     serving = f"{int(plan.serving.min())} to {int(plan.serving.max())} replicas by the slot"
     if plan.added_replicas:
         serving += f", {plan.added_replicas} more than the load takes"
-    yield Way("rented, autoscaled", whole.usd_per_hour, serving, whole.flexible_gpus, holds=holds)
+    yield Way("rented, autoscaled", whole.usd_per_hour, serving, {gpu: whole.flexible_gpus}, holds=holds)
     given = policy.commitments
     if given is None:
         return
-    reserved = None if given.reserved is None else _terms(bill, given.reserved, rates.gpu)
-    spot = usd if given.spot is None else min(_terms(bill, given.spot, rates.gpu * rates.spot), usd)
+    reserved = None if given.reserved is None else _terms(bill, given.reserved, factor)
+    spot = usd if given.spot is None else min(_terms(bill, given.spot, factor * rates.spot), usd)
     share = given.spot_share if spot < usd else 0.0
     flexible = (1 - share) * usd + share * spot
     for name, taken, parts in (
@@ -209,7 +252,7 @@ def _over_time(bill: Bill, plan: Schedule, rates: Rates) -> Iterator[Way]:
             name,
             mix.usd_per_hour,
             "GPUs: " + ", ".join(words),
-            mix.reserved_gpus + mix.flexible_gpus,
+            {gpu: mix.reserved_gpus + mix.flexible_gpus},
             mix.reserved_gpus,
             on_spot,
             holds=holds if len(taken) > 1 else True,
@@ -260,23 +303,37 @@ def _terms(bill: Bill, terms: Terms, factor: float) -> float:
 
 
 def _owned(bill: Bill, rates: Rates) -> Way:
-    policy, fleet, gpu = bill.policy, bill.fleet, bill.chosen.machine.candidate.gpu
-    given, power, tdp = policy.ownership, policy.power, catalog.gpu(gpu).tdp_w
+    policy, fleet = bill.policy, bill.fleet
+    given, power = policy.ownership, policy.power
     assert given is not None
     assert power is not None
     assert power.electricity_usd_per_kwh is not None
-    if tdp is None:
-        raise InputError(
-            f"policy.ownership: the power of {gpu} is not known (no TDP in the catalogue), so its electricity has no price"
-        )
-    mean = watts(bill.decision, fleet.gpus, 1.0)
+    kinds = []
+    for lot in fleet.lots:
+        tdp = catalog.gpu(lot.gpu).tdp_w
+        if tdp is None:
+            raise InputError(
+                f"policy.ownership: the power of {lot.gpu} is not known (no TDP in the catalogue), so its electricity has no price"
+            )
+        kinds.append(money.Owned(lot.gpus, _price_of(given, lot.gpu), tdp))
+    mean = watts(bill.decision, bought(fleet), 1.0)
     assert mean is not None
     electricity = power.electricity_usd_per_kwh * rates.electricity
-    usd = money.owned_usd_per_hour(given, fleet.gpus, tdp, power.host_w, mean, electricity)
-    capital = fleet.gpus * given.gpu_usd
+    usd = money.owned_usd_per_hour(given, kinds, power.host_w, mean, electricity)
+    capital = sum(kind.gpus * kind.gpu_usd for kind in kinds)
     years = given.amortisation_s / 3600 / 8760
     note = f"{fleet.gpus} GPUs bought for {capital:,.0f} USD, written off over {years:g} years"
-    return Way("owned", usd, note, fleet.gpus, capital_usd=capital, holds=True)
+    return Way("owned", usd, note, bought(fleet), capital_usd=capital, holds=True)
+
+
+def _price_of(given: Ownership, gpu: str) -> float:
+    """What one GPU of this kind is bought for."""
+    if not isinstance(given.gpu_usd, dict):
+        return float(given.gpu_usd)
+    for name, usd in given.gpu_usd.items():
+        if catalog.gpu(name).name == gpu:
+            return float(usd)
+    raise InputError(f"policy.ownership: gpu: has no price of {gpu}, which the decision takes, add it")
 
 
 def _by_api(bill: Bill, rates: Rates) -> Iterator[Way]:
@@ -285,23 +342,24 @@ def _by_api(bill: Bill, rates: Rates) -> Iterator[Way]:
     for tariff in tariffs:
         usd = traffic.rate_per_s * 3600 * tariff.usd_per_request
         yield Way(tariff.option, usd, tariff.note, api_share=1.0, holds=tariff.holds)
-    assert chosen.sustainable_per_s is not None
+    assert chosen.mean_per_s is not None
     if bill.shape is None:
         rates_per_s = np.array([traffic.rate_per_s])
-        loads = rates_per_s / chosen.sustainable_per_s
+        loads = rates_per_s / chosen.mean_per_s
     else:
         rates_per_s, loads = bill.shape.rate_per_s, bill.shape.load_replicas
-    packed = buying.packing(policy, chosen.machine.candidate)
+    candidate, prices_now = chosen.machine.candidate, rates.of(bill.fleet)
     most = int(np.ceil(loads.max() / policy.max_utilisation)) + 1
-    sizes = np.array([packed.gpus(n) for n in range(most + 1)], dtype=np.float64)
-    usd_per_gpu = bill.fleet.usd_per_gpu_hour * rates.gpu
+    bare = (0,) * len(candidate.sides)
+    sizes = [buying.gpus_of(policy, candidate, n, bare) for n in range(most + 1)]
+    costs = np.array([sum(count * prices_now[gpu] for gpu, count in each.items()) for each in sizes])
     best = money.cheapest_overflow(
-        loads, rates_per_s, policy.max_utilisation, sizes, usd_per_gpu, api_usd_per_request(bill.decision)
+        loads, rates_per_s, policy.max_utilisation, costs, api_usd_per_request(bill.decision)
     )
     yield Way(
         "rented, overflow to api",
         best.usd_per_hour,
         f"{best.replicas} replicas without spares, to {policy.max_utilisation:.0%} of what they sustain; what is above goes to the API",
-        float(sizes[best.replicas]),
+        {gpu: float(count) for gpu, count in sizes[best.replicas].items()},
         api_share=best.api_share,
     )

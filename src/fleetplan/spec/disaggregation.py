@@ -19,6 +19,7 @@ from fleetplan.spec.base import (
     Tokens,
     TokensOrNone,
     fault,
+    forms,
 )
 from fleetplan.spec.units import shown
 
@@ -46,11 +47,21 @@ def _once(values: tuple[str, ...]) -> tuple[str, ...]:
 Ratio = Annotated[str, BeforeValidator(_ratio), Field(json_schema_extra={"pattern": r"^[1-9]\d{0,2} *: *[1-9]\d{0,2}$"})]  # fmt: skip
 
 
-MOST_OF_A_SIDE = 4
-EVERY_RATIO = tuple(
-    f"{p}:{d}" for p in range(1, MOST_OF_A_SIDE + 1) for d in range(1, MOST_OF_A_SIDE + 1) if gcd(p, d) == 1
+def _ratio_form(value: Any) -> str:
+    if isinstance(value, str):
+        if value != "search":
+            raise fault(
+                f"must be search or a list of ratios (got {shown(value)}), like ['{value if _RATIO.fullmatch(value) else '1:2'}']"
+            )
+        return "search"
+    return "listed"
+
+
+Ratios: Any = forms(
+    _ratio_form,
+    search=Literal["search"],
+    listed=Annotated[tuple[Ratio, ...], *NotEmpty, AfterValidator(_once)],
 )
-"""In lowest terms, up to this many replicas a side."""
 
 
 class PoolSide(Model):
@@ -77,8 +88,8 @@ class Disaggregation(Model):
     """Where prompts are computed."""
     decode: PoolSide = PoolSide()
     """Where answers are generated."""
-    ratio: Annotated[tuple[Ratio, ...], *NotEmpty, AfterValidator(_once)] = EVERY_RATIO
-    """Prefill to decode replicas; each is a candidate, whose fleets are whole multiples of it. Left out: every ratio up to 4 to 4."""
+    ratio: Ratios = "search"
+    """`search`: the count of each pool is found on its own. Or prefill to decode replicas, each a candidate whose fleets are whole multiples."""
     link_bytes_per_s: BytesPerSecond
     """Bandwidth of the one link that all KV crosses, first in first out, however many replicas there are."""
     link_latency_s: SecondsOrZero = 0.0
@@ -102,8 +113,10 @@ class Disaggregation(Model):
         return self
 
     @property
-    def ratios(self) -> tuple[tuple[int, int], ...]:
-        """(prefill, decode) replicas of each ratio, in lowest terms."""
+    def ratios(self) -> tuple[tuple[int, int] | None, ...]:
+        """(prefill, decode) replicas of each ratio, in lowest terms; None: both counts are searched."""
+        if self.ratio == "search":
+            return (None,)
         return tuple((int(p), int(d)) for p, d in (ratio.split(":") for ratio in self.ratio))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,7 @@ from fleetplan.spec.base import (
     UsdPerKwh,
     UsdPerToken,
     fault,
+    forms,
 )
 from fleetplan.spec.units import Quantity
 
@@ -101,11 +102,18 @@ class Power(Model):
     """Carbon intensity of the grid."""
 
 
+def _price(value: Any) -> str:
+    return "kinds" if isinstance(value, dict) else "one"
+
+
+GpuPrice: Any = forms(_price, one=Usd, kinds=dict[Text, Usd])
+
+
 class Ownership(Model):
     """Buying the GPUs instead of renting them."""
 
-    gpu_usd: Usd
-    """Price of one GPU with its share of server, network and storage."""
+    gpu_usd: GpuPrice
+    """Price of one GPU with its share of server, network and storage; by GPU where kinds differ: {h100-sxm: 30000 USD, h200-sxm: 36000 USD}."""
     amortisation_s: Seconds
     """Time over which it is written off."""
     residual_share: Share = 0.0

@@ -251,7 +251,7 @@ def _prices(scenario: Asked, data: Path) -> Iterator[Fault]:
 
 
 def _bought(scenario: Asked, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
-    """GPUs of stock and instances, each named once."""
+    """GPUs of stock, instances and ownership, each named once."""
 
     policy = scenario.policy
     named: dict[str, list[tuple[Loc, str]]] = {
@@ -260,6 +260,8 @@ def _bought(scenario: Asked, look_up: Callable[[Loc, Callable[[], Any]], Any]) -
             (("policy", "instances", i, "gpu"), each.gpu) for i, each in enumerate(policy.instances)
         ],
     }
+    if policy.ownership is not None and isinstance(policy.ownership.gpu_usd, dict):
+        named["ownership"] = [(("policy", "ownership", "gpu", gpu), gpu) for gpu in policy.ownership.gpu_usd]
     for entries in named.values():
         yield from _gpus(entries, look_up)
 

@@ -9,8 +9,9 @@ import numpy as np
 from fleetplan import progress
 from fleetplan.engine.result import Promise
 from fleetplan.sizing.binding import resource_bound
-from fleetplan.sizing.decide import Plan, hopeless, sustainable_rate_per_s
+from fleetplan.sizing.decide import Plan, hopeless
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.saturation import rated, sustainable_rate_per_s
 
 LOAD_SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 MOST_REQUESTS = 20_000
@@ -26,6 +27,7 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
         if hopeless(built, subject) is not None:
             progress.say("a lone request breaks a promise")
             continue
+        built = rated(built, subject.traffic)
         rate = sustainable_rate_per_s(built, subject.traffic)
         progress.say(f"{rate:.4g} requests/s saturated")
         work = built.least_work_s(mix)
@@ -45,15 +47,15 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
 
 
 def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[dict[str, Any]]:
-    traffic = subject.traffic
-    offered = rate * share
+    traffic, replicas = subject.traffic, built.candidate.unit_replicas
+    offered = built.sustains(rate, replicas) * share
     requests = traffic.requests(0, offered / traffic.rate_per_s)
     if len(requests) > MOST_REQUESTS:
         requests = requests.take(np.arange(MOST_REQUESTS))
     if not len(requests):
         return []
     warmup = min(traffic.warmup_s, float(requests.arrival_s[-1]) * 0.1)
-    result = built.run(requests, built.engines_per_replica, traffic.seed)
+    result = built.run(requests, replicas * built.engines_per_replica, traffic.seed)
     promises = {
         name: [
             Promise(metric, limit.share * 100, bound)
@@ -68,7 +70,7 @@ def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[d
     figures = {"*": summary, **summary["classes"]} if len(requests.classes) > 1 else {"*": summary}
     stable = result.stability(warmup).stable
     return [
-        _row(name, share, offered, each, stable, built.tokens)
+        {"replicas": replicas, **_row(name, share, offered, each, stable, built.tokens)}
         for name, each in figures.items()
         if each["requests"]
     ]
@@ -89,7 +91,6 @@ def _row(
     return {
         "load_share": share,
         "class": name,
-        "replicas": 1,
         "offered_requests_per_s": offered,
         "requests": figures["requests"],
         "rejected_requests": figures["rejected"] + figures["timed_out"],

@@ -29,7 +29,7 @@ def fleet_rows(decision: Decision) -> dict[str, list[Row]]:
         return made
     shape = None
     if policy.autoscaling is not None or policy.api is not None:
-        shape = curve(decision.plan, chosen.machine, chosen.sustainable_per_s)
+        shape = curve(decision.plan, chosen.machine, chosen.mean_per_s or chosen.sustainable_per_s)
     plan = None
     if policy.autoscaling is not None:
         if shape is None:

@@ -101,7 +101,7 @@ def _money(usd: float | None, subject: Plan) -> Row:
 def _cost(bill: Bill, way: Way) -> Row:
     policy, subject = bill.policy, bill.decision.plan
     own = 1.0 - way.api_share
-    mean = watts(bill.decision, way.gpus, own)
+    mean = watts(bill.decision, way.kinds, own)
     energy = None
     if mean is not None and own > 0 and subject.model is not None:
         energy = money.wh_per_million(mean, own * sum(_tokens_per_s(subject)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fleetplan import progress
+from fleetplan.engine import Result
 from fleetplan.queueing.goodput import caps_to, goodput_curve
 from fleetplan.queueing.room import room_row
 from fleetplan.queueing.rows import (
@@ -19,6 +21,7 @@ from fleetplan.queueing.rows import (
 )
 from fleetplan.sizing.decide import Plan
 from fleetplan.sizing.machine import Machine
+from fleetplan.sizing.saturation import rated, sustainable_rate_per_s
 from fleetplan.sizing.stages.endpoint import endpoint_rows
 from fleetplan.traffic.requests import Requests
 
@@ -30,10 +33,10 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
-    """Table → rows; the chain's error and the goodput curve are those of the chosen candidate.
+    """Table → rows; the chain's error, the room and the goodput curve are those of the chosen candidate.
 
-    Where nothing was chosen, or it drafts, has two pools, is a pipeline or holds adapters, they are of the first candidate that can run and does
-    none of it.
+    The goodput curve is simulated, of whatever was chosen. Closed forms are of the first candidate that has them where the chosen one drafts,
+    has two pools, is a pipeline or holds adapters, or nothing was chosen.
     """
     if subject.model is None:
         return endpoint_rows(subject, chosen, replicas)
@@ -66,7 +69,6 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
         assert machine.step is not None
         assert machine.config is not None
         made["chain_errors"] = chain_error_rows(shown, shape, machine.step, machine.config, seed=traffic.seed)
-        made["goodput"] = _goodput(shown, machine, shape, subject)
         count = (
             replicas
             if shown == chosen and replicas
@@ -74,13 +76,22 @@ def rows(subject: Plan, chosen: str | None, replicas: int | None) -> Rows:
         )
         engines = count * machine.engines_per_replica
         made["room"] = [room_row(shown, shape, traffic.requests(), machine.step, machine.config, engines)]
+    built = subject.machines.get(chosen or shown or "")
+    if built is not None and built.reason is None:
+        made["goodput"] = _goodput(
+            built, shape, subject, in_closed_form=built.candidate.candidate_id in runnable
+        )
     return made
 
 
-def _goodput(name: str, machine: Machine, shape: Shape, subject: Plan) -> list[dict[str, Any]]:
-    """The curve over batch caps; without a promise on both TTFT and TPOT there is none."""
+def _goodput(machine: Machine, shape: Shape, subject: Plan, in_closed_form: bool) -> list[dict[str, Any]]:
+    """The curve over batch caps, of two pools over those of decode; without a promise on both TTFT and TPOT there is none.
+
+    The load is a share of what the birth–death chain, or, where there is none, a saturated simulation says is sustained.
+    """
     assert machine.step is not None
     assert machine.config is not None
+    config, traffic = machine.config, subject.traffic
     limits = {
         limit.metric: limit.limit_s
         for limit in reversed(subject.traffic.limits)
@@ -88,17 +99,25 @@ def _goodput(name: str, machine: Machine, shape: Shape, subject: Plan) -> list[d
     }
     if len(limits) < 2:
         return []
-    rate = LOAD * chain(shape, machine.step, machine.config, 1e-9).capacity_per_s
+    if in_closed_form:
+        rate, engines, replicas = LOAD * chain(shape, machine.step, config, 1e-9).capacity_per_s, 1, 1
+    else:
+        machine, replicas = rated(machine, traffic), machine.candidate.unit_replicas
+        rate = LOAD * machine.sustains(sustainable_rate_per_s(machine, traffic), replicas)
+        engines = replicas * machine.engines_per_replica
+    if not rate > 0:
+        return []
+    requests = _poisson(traffic.burst(REPLAYED_REQUESTS * replicas), rate, traffic.seed)
+
+    def run(cap: int) -> Result:
+        return replace(machine, config=replace(config, max_num_seqs=cap)).run(requests, engines, traffic.seed)
+
     points = goodput_curve(
-        _poisson(subject.traffic.burst(REPLAYED_REQUESTS), rate, subject.traffic.seed),
-        machine.step, machine.config, caps_to(machine.config.max_num_seqs, 10),
-        ttft_at_most_s=limits["ttft"], tpot_at_most_s=limits["tpot"],
+        requests, run, caps_to(config.max_num_seqs, 10), ttft_at_most_s=limits["ttft"], tpot_at_most_s=limits["tpot"]
     )  # fmt: skip
-    return goodput_rows(name, rate, points)
+    return goodput_rows(machine.candidate.candidate_id, rate, points)
 
 
 def _poisson(requests: Requests, rate_per_s: float, seed: int) -> Requests:
     gaps = np.random.default_rng(seed).exponential(1 / rate_per_s, len(requests))
-    return Requests.of(
-        np.cumsum(gaps), requests.prompt_tokens, requests.output_tokens, classes=requests.classes, class_index=requests.class_index
-    )  # fmt: skip
+    return replace(requests, arrival_s=np.cumsum(gaps))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fleetplan import progress
+from fleetplan.sizing.apart import Apart
 from fleetplan.sizing.binding import binding_limit
 from fleetplan.sizing.certificate import certificate_of
 from fleetplan.sizing.choice import Choice, choices
@@ -118,11 +120,9 @@ def _decision(decision: Decision, found: Interval | None, chances: tuple[Choice,
     assert chosen.found is not None
     assert chosen.found.replicas is not None
     assert chosen.fleet is not None
-    count, verdicts = chosen.found.replicas, chosen.found.verdicts
-    certificate = certificate_of(count, verdicts, policy.confidence)
-    limit, why = binding_limit(
-        chosen.machine, verdicts.get(count - 1), verdicts[count], chosen.lower_bound or 1
-    )
+    count, at = chosen.found.replicas, chosen.found.at
+    certificate = certificate_of(chosen.found, policy.confidence)
+    limit, why = binding_limit(chosen.machine, chosen.found.fewer)
     return {
         **row,
         "candidate_id": chosen.machine.candidate.candidate_id,
@@ -133,13 +133,13 @@ def _decision(decision: Decision, found: Interval | None, chances: tuple[Choice,
         "gpus_per_replica": chosen.machine.candidate.gpus_per_replica,
         **_pools(chosen, count),
         "gpus": chosen.fleet.gpus,
-        "utilisation": verdicts[count].utilisation,
-        "sustainable_requests_per_s": (chosen.sustainable_per_s or 0.0) * count,
+        "utilisation": at.utilisation,
+        "sustainable_requests_per_s": chosen.machine.sustains(chosen.sustainable_per_s or 0.0, count),
         **fleet_money(chosen.fleet, subject),
         "binding_limit": limit,
         "binding_reason": why,
         "lower_bound_replicas": chosen.lower_bound,
-        "replications": verdicts[count].replications,
+        "replications": at.replications,
         "decided": certificate.decided,
         "certificate": certificate.words,
         "spares_reason": chosen.spares_reason,
@@ -165,13 +165,10 @@ def _chances(chosen: Option, chances: tuple[Choice, ...]) -> Row:
 
 def _pools(option: Option, count: int | None) -> Row:
     """Replicas of each pool at this count of their ratio."""
-    split = option.machine.candidate.split
-    if split is None or count is None:
+    if option.machine.candidate.split is None or count is None:
         return {"prefill_replicas": None, "decode_replicas": None}
-    return {
-        "prefill_replicas": count * split.prefill_replicas,
-        "decode_replicas": count * split.decode_replicas,
-    }
+    p, d = option.machine.candidate.pools(count)
+    return {"prefill_replicas": p, "decode_replicas": d}
 
 
 def _levers(decision: Decision) -> list[Row]:
@@ -217,29 +214,48 @@ def _uncertainty(found: Interval | None) -> list[Row]:
 
 
 def _evidence(decision: Decision) -> Iterable[Row]:
-    """N − 1, N and N + 1 of the chosen candidate, and every other count that was simulated near."""
+    """N − 1, N and N + 1 of the chosen candidate (of two pools one of either fewer and more), and every other count that was simulated."""
     chosen = decision.chosen
     if chosen is None:
         return
     assert chosen.found is not None
     assert chosen.found.replicas is not None
-    count, verdicts = chosen.found.replicas, dict(chosen.found.verdicts)
-    for near in (count - 1, count, count + 1):
-        if near >= 1 and near not in verdicts:
-            verdicts[near] = verdict_at(chosen.machine, decision.plan, chosen.sustainable_per_s or 0.0, near)
-    for replicas, verdict in sorted(verdicts.items()):
+    found = replace(chosen.found, verdicts=dict(chosen.found.verdicts), pairs=dict(chosen.found.pairs))
+    rate = chosen.sustainable_per_s or 0.0
+    if found.pairs:
+        assert isinstance(chosen.machine, Apart)
+        p, d = found.at.pools
+        for more in ((p + 1, d), (p, d + 1)):
+            if more not in found.pairs:
+                paired = chosen.machine.paired(*more)
+                found.pairs[more] = verdict_at(paired, decision.plan, rate, sum(more))
+    else:
+        for near in (chosen.found.replicas - 1, chosen.found.replicas + 1):
+            if near >= 1 and near not in found.verdicts:
+                found.verdicts[near] = verdict_at(chosen.machine, decision.plan, rate, near)
+    for verdict in found.every:
         for outcome in verdict.outcomes:
-            yield _outcome(chosen.machine, replicas, verdict, outcome)
-        cap = _cap(chosen.machine, replicas, verdict)
+            yield _outcome(chosen.machine, verdict, outcome)
+        cap = _cap(chosen.machine, verdict)
         yield cap
-        yield from _rates(decision, cap, verdict, (chosen.sustainable_per_s or 0.0) * replicas)
+        yield from _rates(decision, cap, verdict, rate)
 
 
-def _outcome(built: Machine, replicas: int, verdict: Verdict, outcome: Outcome) -> Row:
-    limit: Limit = outcome.limit
+def _fleet(built: Machine, verdict: Verdict) -> Row:
+    """What was simulated; of one pool 0 prefill replicas."""
+    p, d = verdict.pools or (0, None)
     return {
         "candidate_id": built.candidate.candidate_id,
-        "replicas": replicas,
+        "replicas": verdict.replicas,
+        "prefill_replicas": p,
+        "decode_replicas": d,
+    }
+
+
+def _outcome(built: Machine, verdict: Verdict, outcome: Outcome) -> Row:
+    limit: Limit = outcome.limit
+    return {
+        **_fleet(built, verdict),
         "class": limit.class_name,
         "metric": limit.metric,
         "percentile": round(limit.share * 100, 9),
@@ -257,10 +273,9 @@ def _outcome(built: Machine, replicas: int, verdict: Verdict, outcome: Outcome) 
     }
 
 
-def _cap(built: Machine, replicas: int, verdict: Verdict) -> Row:
+def _cap(built: Machine, verdict: Verdict) -> Row:
     return {
-        "candidate_id": built.candidate.candidate_id,
-        "replicas": replicas,
+        **_fleet(built, verdict),
         "class": "*",
         "metric": "utilisation",
         "percentile": 100.0,
@@ -278,7 +293,7 @@ def _cap(built: Machine, replicas: int, verdict: Verdict) -> Row:
     }
 
 
-def _rates(decision: Decision, cap: Row, verdict: Verdict, sustainable_per_s: float) -> Iterable[Row]:
+def _rates(decision: Decision, cap: Row, verdict: Verdict, rate_per_s: float) -> Iterable[Row]:
     """The promises about rates: each deadline, and the throughput."""
     subject = decision.plan
     scenario = subject.scenario
@@ -298,7 +313,16 @@ def _rates(decision: Decision, cap: Row, verdict: Verdict, sustainable_per_s: fl
         )
     promised = scenario.policy.throughput_tokens_per_s
     if promised is not None:
-        made = sustainable_per_s * float(subject.traffic.requests().output_tokens.mean())
+        assert decision.chosen is not None
+        machine = decision.chosen.machine
+        if isinstance(machine, Apart) and verdict.pools:
+            machine = (
+                machine
+                if not machine.candidate.searched
+                else machine.paired(verdict.pools[0], verdict.pools[1])
+            )
+        sustained = machine.sustains(rate_per_s, verdict.replicas)
+        made = sustained * float(subject.traffic.requests().output_tokens.mean())
         met = min(made / promised, 1.0)
         yield (
             cap
@@ -317,7 +341,7 @@ def _plans(decision: Decision) -> list[Row]:
 
 def _plan(option: Option, decision: Decision) -> Row:
     count = option.found.replicas if option.found else None
-    verdict = option.found.verdicts[count] if option.found and count is not None else None
+    verdict = option.found.at if option.found and count is not None else None
     latencies = verdict.latencies_s if verdict and option.machine.tokens else {}
     return {
         "candidate_id": option.machine.candidate.candidate_id,

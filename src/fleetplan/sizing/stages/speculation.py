@@ -35,7 +35,7 @@ def rows(scenario: Asked) -> Rows:
         if built.step is None:
             continue
         gpu = catalog.gpu(candidate.gpu)
-        power = None if gpu.tdp_w is None else gpu.tdp_w * alone.gpus_per_replica
+        power = None if gpu.tdp_w is None else gpu.tdp_w * alone.gpus_per_engine_group
         given = candidate.drafts
         if given is None:
             name, draft = "eagle3", head(model, "eagle3")
@@ -50,7 +50,7 @@ def rows(scenario: Asked) -> Rows:
         for basis, by_position in curves:
             sweep += speculation_rows(
                 candidate.candidate_id, built.step, name, draft, by_position, basis,
-                gpus=alone.gpus_per_replica, power_w=power,
+                gpus=alone.gpus_per_engine_group, power_w=power,
             )  # fmt: skip
             if given is not None or by_position[0] == LEVELS[len(LEVELS) // 2]:
                 choices += choice_rows(candidate.candidate_id, built.step, draft, by_position, basis)

@@ -11,7 +11,12 @@ CANDIDATES = Table(
         CANDIDATE,
         text("label", "the candidate in words, as reports show it"),
         text("gpu", "catalogue name of the GPU"),
-        integer("gpus_per_replica", "GPUs that one replica takes; of two pools, all of their ratio", "GPU"),
+        integer(
+            "gpus_per_replica",
+            "GPUs that one replica takes; of two pools, all of their ratio; null: each pool has its own count, and their replicas differ",
+            "GPU",
+            nullable=True,
+        ),
         integer("tensor_parallel", "tensor-parallel degree"),
         integer("pipeline_parallel", "pipeline-parallel degree"),
         integer("data_parallel", "attention data-parallel degree inside a replica"),
@@ -57,8 +62,14 @@ CANDIDATES = Table(
         integer("prefill_tensor_parallel", "tensor-parallel degree of a prefill replica", nullable=True),
         text("prefill_scheduler", "scheduling policy of the prefill pool", nullable=True),
         integer("prefill_kv_blocks", "KV cache blocks of one prefill replica", "block", nullable=True),
-        integer("prefill_ratio", "prefill replicas to each decode_ratio of decode", nullable=True),
-        integer("decode_ratio", "decode replicas to each prefill_ratio of prefill", nullable=True),
+        integer(
+            "prefill_ratio",
+            "prefill replicas to each decode_ratio of decode; null: one pool, or the count of each is searched",
+            nullable=True,
+        ),
+        integer(
+            "decode_ratio", "decode replicas to each prefill_ratio of prefill; null as above", nullable=True
+        ),
         number("link_bytes_per_s", "bandwidth of the link that all KV shares", "byte/s", nullable=True),
         number("link_latency_s", "time that every crossing takes besides", "s", nullable=True),
         integer(

@@ -69,7 +69,7 @@ CHAIN_ERRORS = Table(
 GOODPUT = Table(
     "goodput",
     "queueing",
-    "One replica at one load, by the cap on its batch: where the promise breaks, and throughput against interactivity",
+    "One replica of the decided candidate (of two pools, the smallest pair near balance) at one load, by the cap on its batch, that of decode: where the promise breaks, and throughput against interactivity",
     (
         SCENARIO,
         CANDIDATE,

@@ -150,11 +150,15 @@ DECISIONS = Table(
             nullable=True,
         ),
         text("gpu", "catalogue name of the GPU", nullable=True),
-        integer("replicas", "replicas that serve; of two pools, how many times their ratio", nullable=True),
-        integer("spare_replicas", "replicas on top that stand by", nullable=True),
+        integer(
+            "replicas",
+            "replicas that serve; of two pools, how many times their ratio, or those of both where the count of each is searched",
+            nullable=True,
+        ),
+        integer("spare_replicas", "replicas on top that stand by, of all pools", nullable=True),
         integer(
             "gpus_per_replica",
-            "GPUs that one replica takes; of two pools, all of their ratio",
+            "GPUs that one replica takes; of two pools, all of their ratio; null: each pool has its own count, and their replicas differ",
             "GPU",
             nullable=True,
         ),
@@ -228,11 +232,13 @@ DECISIONS = Table(
 EVIDENCE = Table(
     "evidence",
     "sizing",
-    "The simulated verdicts around the decision: N - 1, N, N + 1, by promise",
+    "The simulated verdicts around the decision, by promise: N - 1, N, N + 1; of two pools one of either fewer and more",
     (
         SCENARIO,
         CANDIDATE,
-        integer("replicas", "replicas that serve"),
+        integer("replicas", "replicas that serve, as decisions count them"),
+        integer("prefill_replicas", "replicas of the prefill pool; 0: one pool"),
+        integer("decode_replicas", "replicas of the decode pool; null: one pool", nullable=True),
         text("class", "class of requests"),
         text("metric", "ttft, ttfvt, tpot, itl, e2e, attainment, utilisation, deadline or throughput"),
         number("percentile", "percentile of the promise, 0 to 100; of the utilisation cap 100"),
@@ -248,7 +254,7 @@ EVIDENCE = Table(
         integer("replications", "independent simulations"),
         number("utilisation", "offered rate over sustainable rate at this count"),
     ),
-    ("scenario", "candidate_id", "replicas", "class", "metric", "percentile"),
+    ("scenario", "candidate_id", "replicas", "prefill_replicas", "class", "metric", "percentile"),
 )
 
 PLANS = Table(
@@ -261,7 +267,12 @@ PLANS = Table(
         text("status", "chosen, dearer, pruned, infeasible or cannot run"),
         text("reason", "why it was not chosen; null for the chosen one", nullable=True),
         integer("replicas", "least count that keeps every promise; null: not sized", nullable=True),
-        integer("gpus_per_replica", "GPUs that one replica takes; of two pools, all of their ratio", "GPU"),
+        integer(
+            "gpus_per_replica",
+            "GPUs that one replica takes; of two pools, all of their ratio; null: each pool has its own count, and their replicas differ",
+            "GPU",
+            nullable=True,
+        ),
         integer(
             "prefill_replicas", "replicas of the prefill pool at that count; null: one pool", nullable=True
         ),
@@ -272,7 +283,7 @@ PLANS = Table(
         integer("lower_bound_replicas", "least count by its bounds", nullable=True),
         number(
             "sustainable_requests_per_s",
-            "saturated rate of one replica, by simulation",
+            "saturated rate of one replica, by simulation; where the counts of two pools are searched, at their best balance",
             "request/s",
             nullable=True,
         ),
