@@ -85,7 +85,7 @@ def told(found: Capacity) -> str:
     lines = [
         head,
         f"holds {best.rate_per_s:.4g} requests/s ({word}) with {best.machine.candidate.label}: "
-        f"{best.replicas} replicas; binds: {best.binding}",
+        f"{best.fleet} replicas; binds: {best.binding}",
         *(
             f"tightest {t.limit.name} at today's traffic: "
             + (f"{t.tightest_s:.4g} s" if t.tightest_s is not None else f"none, {t.reason}")
@@ -154,6 +154,8 @@ def _entry(held: Held) -> dict[str, Any]:
         "gpus": held.gpus,
         "gpus_per_replica": candidate.gpus_per_replica,
         "replicas": held.replicas,
+        "prefill_replicas": held.pools[0],
+        "decode_replicas": held.pools[1],
         "highest_requests_per_s": held.rate_per_s,
         "highest_factor": held.factor,
         "lowest_failing_factor": held.failing_factor,
@@ -186,5 +188,5 @@ def _row(held: Held) -> list[str]:
     rate = f"{held.rate_per_s:.4g}" if held.rate_per_s is not None else "—"
     context = f"{held.longest_context_tokens:,}" if held.longest_context_tokens else "—"
     return [
-        held.machine.candidate.label, str(held.replicas), rate, factor, context, held.reason or held.binding or ""
+        held.machine.candidate.label, held.fleet, rate, factor, context, held.reason or held.binding or ""
     ]  # fmt: skip

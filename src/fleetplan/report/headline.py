@@ -294,6 +294,10 @@ def _binding_note(decision: Row, held: Sequence[Row]) -> str:
 
 def _one_less(decision: Row, less: Sequence[Row], failing: Sequence[Row]) -> Fact:
     label, count = "One replica fewer", decision["replicas"] - 1
+    if count == 1 and not less and decision.get("prefill_replicas"):
+        return Fact(
+            label, "none left", "One replica of each pool is the least that can serve; nothing binds."
+        )
     if count == 0:
         return Fact(label, "none left", "One replica is the least that can serve; nothing binds.")
     if not less:

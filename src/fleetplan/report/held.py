@@ -90,7 +90,7 @@ def _in_words(best: Row, candidates: int) -> str:
     )
     which = f" with {best['label']}" if candidates > 1 else ""
     return (
-        f"It holds {rate}{which}, {far}, on {best['replicas']} replica{'' if best['replicas'] == 1 else 's'}; "
+        f"It holds {rate}{which}, {far}, on {promises.fleet(best)}; "
         f"what stops it there is {best['binding_limit']}."
     )
 

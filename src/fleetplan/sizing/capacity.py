@@ -71,6 +71,20 @@ class Held:
     longest_prompt_tokens: int | None = None
     """Longest prompt whose lone request is within every TTFT limit and fits with a mean answer; None: not even one token."""
 
+    @property
+    def pools(self) -> tuple[int | None, int | None]:
+        """(prefill, decode) replicas; None: one pool."""
+        if self.machine.candidate.split is None:
+            return None, None
+        before, after = self.machine.candidate.pools(self.replicas)
+        return before, after
+
+    @property
+    def fleet(self) -> str:
+        """Its replicas in words."""
+        before, after = self.pools
+        return str(self.replicas) if before is None else f"{before} prefill + {after} decode"
+
 
 @dataclass(frozen=True, eq=False)
 class Capacity:

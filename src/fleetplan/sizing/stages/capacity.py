@@ -23,6 +23,8 @@ def _held(held: Held, best: bool) -> Row:
         "gpu": held.machine.candidate.gpu,
         "gpus": held.gpus,
         "replicas": held.replicas,
+        "prefill_replicas": held.pools[0],
+        "decode_replicas": held.pools[1],
         "best": best,
         "highest_requests_per_s": held.rate_per_s,
         "highest_factor": held.factor,

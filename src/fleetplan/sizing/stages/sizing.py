@@ -192,10 +192,18 @@ def _levers(decision: Decision) -> list[Row]:
                 "saved_gpus": before.fleet.gpus - fleet.gpus if fleet else None,
                 "cost_usd_per_hour": fleet.usd_per_hour if fleet else None,
                 "saved_usd_per_hour": before.fleet.usd_per_hour - fleet.usd_per_hour if fleet else None,
-                "note": lever.note or (after.machine.candidate.label if after else None),
+                "note": lever.note or (_became(after) if after else None),
             }
         )
     return made
+
+
+def _became(option: Option) -> str:
+    """The plan in words, with its pair where both counts are searched."""
+    candidate = option.machine.candidate
+    if not candidate.searched or option.found is None:
+        return candidate.label
+    return f"{option.found.at.counted}: {candidate.label}"
 
 
 def _uncertainty(found: Interval | None) -> list[Row]:

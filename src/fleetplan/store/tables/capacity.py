@@ -5,13 +5,15 @@ from fleetplan.store.tables.dictionary import CANDIDATE, SCENARIO, Table, flag, 
 CAPACITY = Table(
     "capacity",
     "capacity",
-    "What each candidate holds on the GPUs of its kind that there are; empty unless the spec names some under capacity",
+    "What each candidate holds on the GPUs of its kind, or kinds, that there are; empty unless the spec names some under capacity",
     (
         SCENARIO,
         CANDIDATE,
         text("gpu", "catalogue name of the GPU"),
-        integer("gpus", "GPUs of that kind that there are", "GPU"),
+        integer("gpus", "GPUs of its kinds that there are", "GPU"),
         integer("replicas", "replicas that serve on them, spares and packing taken off"),
+        integer("prefill_replicas", "replicas of the prefill pool; null: one pool", nullable=True),
+        integer("decode_replicas", "replicas of the decode pool; null: one pool", nullable=True),
         flag("best", "whether no other candidate holds a higher rate"),
         number(
             "highest_requests_per_s",
