@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from fleetplan.sizing.capacity import Capacity, Held
+    from fleetplan.sizing.options import Plan
 
 
 @click.command()
@@ -41,7 +42,8 @@ def command(spec: Path, gpus: tuple[str, ...], parts: Path | None, as_json: bool
     from fleetplan.sizing.decide import plan
     from fleetplan.sizing.stages.capacity import rows
 
-    found = capacity(plan(scenario), fleet or _a_node_each(scenario.candidates.gpu))
+    subject = plan(scenario)
+    found = capacity(subject, fleet or _a_node_each(subject))
     if parts is not None:
         _write(parts, scenario, rows(found))
     if as_json:
@@ -134,10 +136,12 @@ def _fleet(written: tuple[str, ...]) -> dict[str, int]:
     return made
 
 
-def _a_node_each(names: tuple[str, ...]) -> dict[str, int]:
+def _a_node_each(subject: Plan) -> dict[str, int]:
+    """Of every kind that a candidate, or a pool of one, runs on."""
     from fleetplan import catalog
 
-    return {gpu.name: gpu.gpus_per_node for gpu in map(catalog.gpu, names)}
+    sides = (side for built in subject.machines.values() for side in built.candidate.sides)
+    return {side.gpu: catalog.gpu(side.gpu).gpus_per_node for side in sides}
 
 
 def _reasons(found: Capacity) -> str:
