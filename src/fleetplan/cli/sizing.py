@@ -32,17 +32,36 @@ def _rows(subject: Any, parts: Path) -> Rows:
 def _told(tables: Rows) -> str:
     decision = tables["decisions"][0]
     if decision["verdict"] != "feasible":
-        return f"infeasible: {decision['reason']}\n{decision['nearest_change']}"
+        return f"infeasible: {decision['reason']}\nnearest change: {decision['nearest_change']}"
     spare = f" + {decision['spare_replicas']} spare" if decision["spare_replicas"] else ""
     fleet = (
-        f"{decision['gpu']} = ({decision['replicas']} replicas{spare}) × {decision['gpus_per_replica']} GPUs"
+        f"{decision['gpu']} = ({_many(decision['replicas'], 'replica')}{spare}) × {_many(decision['gpus_per_replica'], 'GPU')}"
     )
     if decision["prefill_replicas"] is not None:
         fleet = f"GPUs = {decision['prefill_replicas']} prefill + {decision['decode_replicas']} decode replicas{spare}"
     return (
         f"{decision['gpus']} × {fleet}, {decision['cost_usd_per_hour']:.2f} USD/h; "
-        f"binds: {decision['binding_limit']}"
+        f"binds: {decision['binding_limit']}\n{_firm(decision)}"
     )
+
+
+def _firm(decision: dict[str, Any]) -> str:
+    """How sure it is: of sampling noise, and of what is not known."""
+    noise = "beyond sampling noise" if decision["decided"] else "NOT beyond sampling noise"
+    said = f"{noise}: {decision['certificate']}"
+    chance, surer = decision["probability_holds"], decision["replicas_for_95_percent"]
+    if chance is None:
+        return said
+    said += f"\nkeeps every promise with {chance:.0%} over what is not known"
+    return (
+        said
+        if surer is None or surer <= decision["replicas"]
+        else f"{said}; {_many(surer, 'replica')} for 95%"
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 command = stage_command("sizing", _rows, _told)

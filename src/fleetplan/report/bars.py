@@ -59,7 +59,7 @@ def tornado(rows: Sequence[Row], title: str, today: float) -> Spec:
         alt.Chart(inline(data))
         .mark_bar(height={"band": 0.55})
         .encode(
-            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260, domain=False)),
+            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=340, domain=False)),
             x=alt.X("today:Q", title=title, scale=alt.Scale(zero=False)),
             x2="value:Q",
             color=alt.Color("verdict:N", scale=verdicts(), legend=None),

@@ -83,7 +83,9 @@ def meaning(store: Store, scenario: str, written: str) -> dict[str, Any]:
 
 def summary(decision: Row) -> dict[str, Any]:
     """The few figures of a decision that the manifest and the index show."""
-    keys = ("verdict", "gpus", "replicas", "cost_usd_per_hour", "cost_usd_per_month", "probability_holds")
+    keys = (
+        "verdict", "gpus", "replicas", "cost_usd_per_hour", "cost_usd_per_month", "probability_holds", "confidence", "nearest_change",
+    )  # fmt: skip
     return {**{key: decision.get(key) for key in keys}, "gpu_title": gpu_title(decision.get("gpu"))}
 
 

@@ -285,8 +285,9 @@ def lines(
     zero: bool = True,
     level: tuple[float, str] | None = None,
     percent: bool = False,
+    steps: bool = False,
 ) -> Spec:
-    """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height, `whole_x` ticks at each x."""
+    """Lines with points. `rows`: x, y, series; `level` draws a named rule at a height, `whole_x` ticks at each x, `steps` keeps a height until the next x."""
     kinds = list(dict.fromkeys(str(row["series"]) for row in rows))
     scale = alt.Scale(type="log", nice=False) if log_x else alt.Scale(nice=False, zero=False)
     x = alt.X("x:Q", title=x_title, scale=scale)
@@ -296,7 +297,11 @@ def lines(
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=axis)
     chart = (
         alt.Chart(inline([{**row, "series": str(row["series"])} for row in rows]))
-        .mark_line(strokeWidth=1.8, point=alt.OverlayMarkDef(size=36, filled=True))
+        .mark_line(
+            strokeWidth=1.8,
+            point=alt.OverlayMarkDef(size=36, filled=True),
+            interpolate="step-after" if steps else "linear",
+        )
         .encode(
             x=x,
             y=y,

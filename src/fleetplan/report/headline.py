@@ -37,6 +37,9 @@ class Headline:
     title: str
     subtitle: str
     feasible: bool
+    badge: str
+    tone: str
+    """good, unsure or bad."""
     verdict: str
     gpus: str
     kind: str
@@ -62,11 +65,14 @@ def headline(store: Store, scenario: str) -> Headline:
     held = promises.at_decision(evidence, decision)
     less = promises.one_fewer(evidence, decision)
     failing = [row for row in less if not row["holds"]]
+    badge, tone, doubt = _doubt(store, scenario, decision)
     return Headline(
         title=title,
         subtitle=subtitle,
         feasible=True,
-        verdict=_verdict(decision, held, failing),
+        badge=badge,
+        tone=tone,
+        verdict=f"{_verdict(decision, held, failing)}{doubt}",
         gpus=units.count(decision["gpus"]),
         kind=_kinds(decision, candidate),
         equation=_equation(decision, candidate),
@@ -247,6 +253,19 @@ def _fewer(rows: Sequence[Row]) -> str:
     return promises.fleet(row) if row.get("prefill_replicas") else str(row["replicas"])
 
 
+def _doubt(store: Store, scenario: str, decision: Row) -> tuple[str, str, str]:
+    """(badge, tone, sentence): how sure the decision is of keeping its promises over what is not known, where that was drawn."""
+    chance, wanted = decision.get("probability_holds"), decision.get("confidence")
+    if chance is None or wanted is None or chance >= wanted:
+        return "Feasible", "good", ""
+    draws = store.table("draws", scenario)
+    said = f" Over {len(draws)} draws of what is not known" if draws else " Over what is not known"
+    said += f", this count keeps every promise in {units.share(chance)}"
+    surer = decision.get("replicas_for_95_percent")
+    said += f"; {surer} serving replicas do in 95\u202f%." if surer is not None else "."
+    return f"Feasible, {units.share(chance)} sure", "unsure", said
+
+
 def _costs(decision: Row) -> tuple[Fact, ...]:
     shown: tuple[tuple[str, str], ...] = (
         ("cost_usd_per_hour", "per hour"),
@@ -326,7 +345,7 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
     label = "How sure"
     sampled = _sampling(held)
     if decision.get("decided") is False and decision.get("certificate"):
-        sampled = f"Not beyond noise: {decision['certificate']}."
+        sampled = f"Noise is not excluded: {decision['certificate']}."
     if decision.get("replicas_low") is not None and decision.get("replicas_high") is not None:
         level = decision.get("interval_level")
         at = f", {units.share(level)}" if level is not None else ""
@@ -339,7 +358,9 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
         surer = decision.get("replicas_for_95_percent")
         if surer is not None and surer > decision["replicas"]:
             note += f"{surer} replicas keep them with 95%. "
-        count = f"{decision['replicas']} ({decision['replicas_low']} to {decision['replicas_high']}{at})"
+        plural = "s" if decision["replicas"] != 1 else ""
+        between = f"{decision['replicas_low']} to {decision['replicas_high']}"
+        count = f"{decision['replicas']} replica{plural} ({between}{at})"
         return Fact(label, count, note + sampled)
     unsaid = "An interval on the count (traffic forecast, step-time error, prices) was not computed for this version."
     level = decision.get("confidence")
@@ -371,6 +392,8 @@ def _infeasible(store: Store, scenario: str, decision: Row, title: str, subtitle
         title=title,
         subtitle=subtitle,
         feasible=False,
+        badge="Infeasible",
+        tone="bad",
         verdict="No fleet of this scenario's candidates keeps every promise.",
         gpus="",
         kind="",

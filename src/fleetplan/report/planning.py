@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fleetplan.report import bars, charts, units
 from fleetplan.report.blocks import Block, Figure, Missing, Section, Text
-from fleetplan.report.headline import decision_of
+from fleetplan.report.headline import decision_of, gpu_title
 from fleetplan.report.reading import Row, Store
 from fleetplan.report.tabulate import query, shared_parts, short_labels, table
 
@@ -69,7 +69,10 @@ def _told(plans: Sequence[Row]) -> tuple[str, ...]:
 
 def levers(store: Store, scenario: str) -> Section:
     """What the next change would buy, each by a plan of its own: a tornado and its table."""
-    rows = store.table("levers", scenario, order="ALL")
+    rows = [
+        {**row, "change": gpu_title(row["change"]) if row["lever"] == "GPU" else row["change"]}
+        for row in store.table("levers", scenario, order="ALL")
+    ]
     title = "What would make it cheaper"
     if not rows:
         return Section("levers", title, "", [Missing("Levers were not computed for this scenario.")])
@@ -117,7 +120,9 @@ def levers(store: Store, scenario: str) -> Section:
             tones=tones,
         )
     )
-    return Section("levers", title, "Each bar is a plan made anew with one thing changed.", blocks)
+    return Section(
+        "levers", title, "Each bar is a plan made anew with one thing changed; some cost more.", blocks
+    )
 
 
 def uncertainty(store: Store, scenario: str) -> Section:
@@ -146,7 +151,12 @@ def uncertainty(store: Store, scenario: str) -> Section:
         + "."
     )
     chart = charts.lines(
-        points, "replicas that serve", "probability of keeping every promise", percent=True, whole_x=True
+        points,
+        "replicas that serve",
+        "probability of keeping every promise",
+        percent=True,
+        whole_x=True,
+        steps=True,
     )
     behind = table(
         "uncertainty", rows, "Probability by count", drop=("scenario",), query=query("uncertainty", scenario)
@@ -216,7 +226,10 @@ def _choices(store: Store, scenario: str) -> list[Block]:
 
 def _counted(candidates: Sequence[Row], plans: Sequence[Row]) -> str:
     out = sum(1 for row in candidates if row.get("reason"))
-    said = [f"{len(candidates)} candidates", f"{out} cannot run" if out else "all can run"]
+    if len(candidates) == 1 and not out:
+        return "One candidate, which can run."
+    whole = f"{len(candidates)} candidate{'s' if len(candidates) != 1 else ''}"
+    said = [whole, f"{out} cannot run" if out else "all can run"]
     for status, words in (
         ("infeasible", "hold at no count"),
         ("pruned", "cannot be cheaper by their bounds"),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fleetplan.report import units
 from fleetplan.report.reading import Row
 
+TIMES = 2.0
+"""From here on a miss is told as a multiple, no percentage."""
 _METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e", "attainment", "utilisation")
 
 
@@ -116,7 +118,9 @@ def margin(row: Row) -> str:
         return "of the requests meet it"
     if near is None:
         return "no bound"
-    return f"{units.share(1 - near)} to spare" if near <= 1 else f"{units.share(near - 1)} over"
+    if near <= 1:
+        return f"{units.share(1 - near)} to spare"
+    return f"{units.share(near - 1)} over" if near < TIMES else f"{near:,.3g} times the promise"
 
 
 def miss(row: Row) -> str:
@@ -124,7 +128,10 @@ def miss(row: Row) -> str:
     if row.get("limit_s") is None:
         return f"{name(row)} is at {simulated(row)} where {bound(row)} is promised"
     near = ratio(row)
-    return f"{name(row)} is unbounded" if near is None else f"{name(row)} misses by {units.share(near - 1)}"
+    if near is None:
+        return f"{name(row)} is unbounded"
+    missed = f"misses by {units.share(near - 1)}" if near < TIMES else f"is {near:,.3g} times the promise"
+    return f"{name(row)} {missed}"
 
 
 def worst(rows: Sequence[Row]) -> Row:

@@ -61,7 +61,7 @@ def proof(store: Store, scenario: str) -> Section:
         blocks.append(
             table(
                 "evidence",
-                rows,
+                [_read(row) for row in rows],
                 "Simulated values by number of replicas and promise",
                 drop=(
                     "scenario",
@@ -71,7 +71,8 @@ def proof(store: Store, scenario: str) -> Section:
                 ),
                 query=query("evidence", scenario, f"candidate_id = '{decision['candidate_id']}'"),
                 marked=[i for i, row in enumerate(rows) if row in decided],
-                labels={"limit_s": "Promise", "simulated_s": "Simulated", "holds": "Verdict"},
+                labels=_EVIDENCE_LABELS,
+                note=_UNDECIDED if any(row.get("decided") is False for row in rows) else "",
             )
         )
     else:
@@ -84,6 +85,24 @@ def proof(store: Store, scenario: str) -> Section:
         "Every promise, simulated at the decided number of replicas and at its neighbours, on the same arrivals.",
         blocks,
     )
+
+
+def _read(row: Row) -> Row:
+    """A row of the evidence as it is read: a cap is no percentile, and whether noise is excluded is a word of its own."""
+    firm = {True: "excluded", False: "not excluded"}.get(row.get("decided"))  # type: ignore[arg-type]
+    if row["metric"] == "utilisation":
+        return {**row, "percentile": None, "decided": None}
+    return {**row, "decided": firm}
+
+
+_EVIDENCE_LABELS = {
+    "limit_s": "Promise", "simulated_s": "Simulated", "holds": "Verdict", "decided": "Noise", "promised_share": "Must meet it",
+    "met_share": "Met it", "low_share": "at least", "high_share": "at most",
+}  # fmt: skip
+_UNDECIDED = (
+    "Noise not excluded: the interval of the share that met the promise (at least, at most) still contains the share that must, so "
+    "more replications might turn this one verdict. A count is decided by all of its promises together: the sentence above says whether."
+)
 
 
 def limits(store: Store, scenario: str) -> Section:
@@ -140,11 +159,13 @@ def load(store: Store, scenario: str) -> Section:
         if len({row["load_share"] for row in known}) > 1:
             blocks.append(_against_load(column, short, known))
     where = f"candidate_id = '{chosen}'"
+    # Where no token is hidden the first visible one is the first.
+    hidden = ("ttfvt_p99_s",) if all(row.get("ttfvt_p99_s") == row["ttft_p99_s"] for row in rows) else ()
     simulated = table(
         "simulations",
         rows,
         "Simulations of the decided candidate",
-        drop=("scenario", "candidate_id"),
+        drop=("scenario", "candidate_id", *hidden),
         query=query("simulations", scenario, where),
     )
     lead = "One replica at shares of the rate that it could serve without end, simulated."
@@ -223,7 +244,8 @@ def _in_words(name: str, points: list[Row]) -> str:
         f"{'' if row['holds'] else ' (fails)'}"
         for row in points[:8]
     )
-    return f"By number of replicas: {said}. The promise is {promises.limit(points[0])}."
+    what = "cap" if points[0]["metric"] == "utilisation" else "promise"
+    return f"By number of replicas: {said}. The {what} is {promises.limit(points[0])}."
 
 
 def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list[Block]:

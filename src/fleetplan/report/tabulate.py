@@ -94,6 +94,8 @@ def cell(column: str, value: object, tone: str = "") -> Cell:
     """A value as a cell: its text with the unit; a missing value is quiet; truth values carry a tone of their own."""
     if value is None:
         return Cell(units.NONE, "quiet")
+    if column == "class" and value == "*":
+        return Cell("all", "quiet")
     if column == "holds" and isinstance(value, bool):
         return Cell("holds" if value else "fails", "good" if value else "bad")
     text = units.quantity(column, value)

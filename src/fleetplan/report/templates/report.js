@@ -54,6 +54,21 @@
     document.documentElement.dataset.charts = "drawn";
   }
   showAll();
+  // A table wider than its frame fades out at the side where there is more of it, and a line beneath says so.
+  function hint(frame) {
+    const left = frame.scrollLeft > 1;
+    const right = frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1;
+    const more = [left && "left", right && "right"].filter(Boolean).join(" ");
+    if (more) frame.dataset.more = more;
+    else delete frame.dataset.more;
+    const note = frame.nextElementSibling;
+    if (note?.classList.contains("more")) note.hidden = frame.scrollWidth <= frame.clientWidth + 1;
+  }
+  const watch = new ResizeObserver((entries) => entries.forEach((entry) => hint(entry.target)));
+  for (const frame of document.querySelectorAll(".scroll")) {
+    watch.observe(frame); // a folded table has its width once it is opened
+    frame.addEventListener("scroll", () => hint(frame), { passive: true });
+  }
   // A printed page shows what is folded on the screen.
   let folded = [];
   window.addEventListener("beforeprint", () => {

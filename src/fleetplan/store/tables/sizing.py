@@ -190,7 +190,12 @@ DECISIONS = Table(
         ),
         integer("replications", "independent simulations behind the verdict", nullable=True),
         number("confidence", "level of the test of each promise"),
-        flag("decided", "whether sampling noise is excluded at that level, at N and at N - 1", nullable=True),
+        flag(
+            "decided",
+            "whether sampling noise is excluded at that level, at N and at N - 1; false: 16 replications do not settle one of them, "
+            "the certificate says which",
+            nullable=True,
+        ),
         text("certificate", "what N and N - 1 were shown to do, and how firmly, in words", nullable=True),
         text("spares_reason", "what the spares are for; null: there are none", nullable=True),
         integer("replicas_low", "lower end of the interval of the count", nullable=True),
@@ -249,7 +254,11 @@ EVIDENCE = Table(
         number("low_share", "lower end of the interval of that share", nullable=True),
         number("high_share", "upper end of the interval of that share", nullable=True),
         flag("holds", "whether the promise is kept"),
-        flag("decided", "whether sampling noise is excluded at the stated level"),
+        flag(
+            "decided",
+            "whether sampling noise is excluded for this promise: the interval of the share (low_share to high_share) is clear of the "
+            "promised one, so that more replications would not turn `holds`; decisions.decided says it of the whole count",
+        ),
         integer("requests", "requests judged", "request"),
         integer("replications", "independent simulations"),
         number("utilisation", "offered rate over sustainable rate at this count"),
