@@ -8,6 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
 PROFILE ?= default
 SCENARIO ?=
+comma := ,
 SNAKEMAKE_ARGS ?=
 TESTS ?= tests src
 
@@ -25,7 +26,7 @@ help: ## list the targets
 plan: .venv/warm ## plan every scenario of data/scenarios: results/fleet.duckdb and reports/index.html
 	@$(PY) -m snakemake --quiet host $(if $(SNAKEMAKE_ARGS),,progress rules) $(if $(SCENARIO),--config scenario='$(SCENARIO)') \
 		--workflow-profile workflow/profiles/$(PROFILE) $(SNAKEMAKE_ARGS)
-	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan sql "SELECT scenario, verdict, gpu, replicas, gpus, cost_usd_per_hour, binding_limit, probability_holds, replicas_for_95_percent FROM decisions"; echo 'reports: reports/index.html'; }
+	@test -n '$(SNAKEMAKE_ARGS)' || { $(PY) -m fleetplan decisions $(subst $(comma), ,$(SCENARIO)); echo 'reports: reports/index.html'; }
 
 .PHONY: test
 test: .venv/warm ## run the tests (TESTS=tests/unit for some of them)

@@ -7,6 +7,8 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ def fingerprint(module: str, but: tuple[str, ...] = ()) -> str:
     those below them are left out.
     """
     graph = imports(module, but)
+    _keep()
     code = {name: _source(name)[0] for name in graph}
     libraries = sorted({library for name in graph for library in _source(name)[2]})
     return digest({"code": code, "libraries": {name: _version(name) for name in libraries}})
@@ -74,18 +77,66 @@ def _source(module: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{PACKAGE} has no module {module}")
-    tree = ast.parse(path.read_bytes(), filename=str(path))
+    code, imported = _read(module, path)
     own: set[str] = set()
     libraries: set[str] = set()
-    for name in _imported(tree, module, path.name == "__init__.py"):
+    for name in imported:
         top = name.split(".", 1)[0]
         if top != PACKAGE:
             libraries.add(top)
         elif (known := _known(name)) and known not in (PACKAGE, module):
             own.add(known)
     own |= {parent for parent in _parents(module) if _path(parent)}
-    code = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
     return code, tuple(sorted(own)), tuple(sorted(libraries))
+
+
+def _read(module: str, path: Path) -> tuple[str, list[str]]:
+    """The digest of a file's code and the dotted names that it imports, remembered from one process to the next.
+
+    What is remembered holds as long as the file's time and size do, which is what Python asks of its own compiled files.
+    """
+    stat = path.stat()
+    stamp = [stat.st_mtime_ns, stat.st_size]
+    remembered = _remembered(ROOT)
+    known = remembered.get(module)
+    if known is None or known[:2] != stamp:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+        names = sorted(set(_imported(tree, module, path.name == "__init__.py")))
+        code = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
+        known = remembered[module] = [*stamp, code, names]
+        remembered[""] = [True]
+    return known[2], known[3]
+
+
+@functools.cache
+def _remembered(root: Path) -> dict[str, list[Any]]:
+    """By module: time [ns], size, digest and imports of its file; the empty name is there once something is new."""
+    try:
+        found = json.loads(_memory(root).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _memory(root: Path) -> Path:
+    # Another Python writes another syntax tree; another version of this module may read it otherwise.
+    rules = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return root / "__pycache__" / f"sources.{sys.implementation.cache_tag}.{rules}.json"
+
+
+def _keep() -> None:
+    """Write down what is new; where that cannot be, each process reads the sources anew."""
+    remembered = _remembered(ROOT)
+    if remembered.pop("", None) is None:
+        return
+    path = _memory(ROOT)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        new.write_text(json.dumps(remembered))
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)
 
 
 def _imported(tree: ast.Module, module: str, package: bool) -> Iterable[str]:

@@ -51,6 +51,23 @@ def test_the_fingerprint_changes_with_code_that_is_imported_and_only_then(packag
     assert (fingerprint() != before) is counts
 
 
+def test_what_an_earlier_process_read_is_remembered_and_counts_only_as_long_as_it_holds(package, monkeypatch):
+    folder, fingerprint = package
+    before = fingerprint()
+    provenance._remembered.cache_clear()  # as another process begins
+    monkeypatch.setattr(provenance.ast, "dump", lambda _: pytest.fail("nothing has to be read again"))
+    assert fingerprint() == before
+    monkeypatch.undo()
+    monkeypatch.setattr(provenance, "ROOT", folder)
+    (folder / "low/deep.py").write_text("VALUE = 11\n")
+    provenance._remembered.cache_clear()
+    assert fingerprint() != before
+    next((folder / "__pycache__").glob("sources.*.json")).write_text("no JSON")
+    (folder / "low/deep.py").write_text("VALUE = 1\n")
+    provenance._remembered.cache_clear()
+    assert fingerprint() == before
+
+
 def test_a_digest_ignores_order_and_refuses_what_is_not_finite():
     assert provenance.digest({"a": 1, "b": 2.0}) == provenance.digest({"b": 2.0, "a": 1})
     assert provenance.digest([1, 2]) != provenance.digest([2, 1])

@@ -89,7 +89,7 @@ def test_noise_at_n_minus_1_is_simulated_away(monkeypatch: pytest.MonkeyPatch) -
     assert (found.replicas, asked) == (4, [3])
     words = certificate_of(found, 0.95)
     assert words.decided
-    assert "3 fails at 95%: TTFT p95 of chat met by 93.50% (92.50% to 94.50%)" in words.words
+    assert "3 replicas fail at 95%: TTFT p95 of chat met by 93.50% (92.50% to 94.50%)" in words.words
     assert "8 replications" in words.words
 
 

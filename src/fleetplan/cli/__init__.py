@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "queueing": ("queueing", "stage: closed forms of queueing"),
     "load": ("load", "stage: all parts into results/fleet.duckdb"),
     "report": ("report", "stage: versioned HTML reports and their index"),
+    "decisions": ("decisions", "what was decided, a line a scenario"),
     "sql": ("sql", "query the results store, read-only"),
     "model": ("model", "parameters and KV cache of a model or a config.json, line by line"),
     "models": ("models", "list the catalogue's models"),

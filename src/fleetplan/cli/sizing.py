@@ -34,9 +34,7 @@ def _told(tables: Rows) -> str:
     if decision["verdict"] != "feasible":
         return f"infeasible: {decision['reason']}\nnearest change: {decision['nearest_change']}"
     spare = f" + {decision['spare_replicas']} spare" if decision["spare_replicas"] else ""
-    fleet = (
-        f"{decision['gpu']} = ({_many(decision['replicas'], 'replica')}{spare}) × {_many(decision['gpus_per_replica'], 'GPU')}"
-    )
+    fleet = f"{decision['gpu']} = ({_many(decision['replicas'], 'replica')}{spare}) × {_many(decision['gpus_per_replica'], 'GPU')}"
     if decision["prefill_replicas"] is not None:
         fleet = f"GPUs = {decision['prefill_replicas']} prefill + {decision['decode_replicas']} decode replicas{spare}"
     return (

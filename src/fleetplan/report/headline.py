@@ -259,11 +259,17 @@ def _doubt(store: Store, scenario: str, decision: Row) -> tuple[str, str, str]:
     if chance is None or wanted is None or chance >= wanted:
         return "Feasible", "good", ""
     draws = store.table("draws", scenario)
-    said = f" Over {len(draws)} draws of what is not known" if draws else " Over what is not known"
-    said += f", this count keeps every promise in {units.share(chance)}"
+    said = f" It keeps every promise in {_share_of_draws(chance, len(draws))}"
     surer = decision.get("replicas_for_95_percent")
     said += f"; {surer} serving replicas do in 95\u202f%." if surer is not None else "."
     return f"Feasible, {units.share(chance)} sure", "unsure", said
+
+
+def _share_of_draws(chance: float, draws: int) -> str:
+    """A probability that was counted, as the count: 20 of 20 is no certainty."""
+    if not draws:
+        return f"{units.share(chance)} of what may come"
+    return f"{round(chance * draws)} of {draws} draws of what is not known"
 
 
 def _costs(decision: Row) -> tuple[Fact, ...]:
@@ -353,11 +359,11 @@ def _confidence(store: Store, scenario: str, decision: Row, held: Sequence[Row])
         note = (
             ""
             if chance is None
-            else f"The chosen count keeps every promise with probability {units.share(chance)}. "
+            else f"This count keeps every promise in {_share_of_draws(chance, len(store.table('draws', scenario)))}. "
         )
         surer = decision.get("replicas_for_95_percent")
         if surer is not None and surer > decision["replicas"]:
-            note += f"{surer} replicas keep them with 95%. "
+            note += f"{surer} replicas do in 95\u202f%. "
         plural = "s" if decision["replicas"] != 1 else ""
         between = f"{decision['replicas_low']} to {decision['replicas_high']}"
         count = f"{decision['replicas']} replica{plural} ({between}{at})"

@@ -67,6 +67,7 @@ def proof(store: Store, scenario: str) -> Section:
                     "scenario",
                     "candidate_id",
                     "cap",
+                    "utilisation",
                     *(() if apart else ("prefill_replicas", "decode_replicas")),
                 ),
                 query=query("evidence", scenario, f"candidate_id = '{decision['candidate_id']}'"),
@@ -91,7 +92,7 @@ def _read(row: Row) -> Row:
     """A row of the evidence as it is read: a cap is no percentile, and whether noise is excluded is a word of its own."""
     firm = {True: "excluded", False: "not excluded"}.get(row.get("decided"))  # type: ignore[arg-type]
     if row["metric"] == "utilisation":
-        return {**row, "percentile": None, "decided": None}
+        return {**row, "percentile": None, "decided": None, "requests": None}
     return {**row, "decided": firm}
 
 

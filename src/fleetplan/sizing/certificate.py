@@ -32,8 +32,7 @@ def certificate_of(found: Found, level: float) -> Certificate:
 
 def _side(verdict: Verdict, level: float) -> str:
     one = verdict.replicas == 1 and not verdict.pools
-    counted = verdict.counted if verdict.pools else f"{verdict.replicas} replica{'' if one else 's'}"
-    what = f"{counted} {'hold' if verdict.passes else 'fail'}{'s' if one else ''}"
+    what = f"{verdict.counted} {'hold' if verdict.passes else 'fail'}{'s' if one else ''}"
     if verdict.exact:
         return f"{what}: the traffic is one recording, there is no noise"
     runs = f"{verdict.replications} replication{'' if verdict.replications == 1 else 's'}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from scipy import stats
-
 RELATIVE_TOLERANCE = 1e-9
 
 
@@ -71,4 +69,6 @@ def complete(serving: int, spares: int, availability: float) -> float:
     >>> round(complete(1, 1, 0.9), 9)
     0.99
     """
+    from scipy import stats  # half a second, which most plans need not pay
+
     return float(stats.binom.sf(serving - 1, serving + spares, availability))

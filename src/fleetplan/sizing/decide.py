@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fleetplan import catalog, prices, progress
-from fleetplan.sizing import bounds, buying, endpoint
+from fleetplan.sizing import bounds, buying, endpoint, runs
 from fleetplan.sizing.apart import Apart, build
 from fleetplan.sizing.candidates import Candidate, expand
 from fleetplan.sizing.cost import Fleet, Prices
@@ -75,7 +75,8 @@ def verdict_at(
 
     def run(replication: int):  # type: ignore[no-untyped-def]
         progress.say(f"replication {replication + 1}")
-        return traffic.judged(built.run(traffic.requests(replication), engines, traffic.seed + replication))
+        requests = traffic.requests(replication)
+        return traffic.judged(runs.run(built, requests, engines, traffic.seed + replication))
 
     pools = built.candidate.pools(replicas) if built.prefill is not None else ()
     with progress.during(counted(replicas, pools)):

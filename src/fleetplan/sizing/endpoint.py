@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from fleetplan import catalog
 from fleetplan.engine import EngineConfig
@@ -81,9 +81,9 @@ def service_s(law: ServiceTime) -> Floats:
     if law.cv == 0:
         return np.full(RANKS, law.mean_s)
     if law.law == "lognormal":
-        times = np.exp(math.sqrt(math.log1p(law.cv**2)) * stats.norm.ppf(share))
+        times = np.exp(math.sqrt(math.log1p(law.cv**2)) * special.ndtri(share))
     else:
-        times = stats.gamma.ppf(share, 1 / law.cv**2)
+        times = special.gammaincinv(1 / law.cv**2, share)
     return np.asarray(times * (law.mean_s / times.mean()))
 
 

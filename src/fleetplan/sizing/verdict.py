@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from fleetplan.engine.outcome import FINISHED, UNFINISHED
 from fleetplan.engine.result import Result
@@ -245,7 +245,7 @@ def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
         low, high = 0.0, 1.0
     else:
         binomial = math.sqrt(limit.share * (1 - limit.share) / count)
-        half = float(stats.t.ppf(0.5 + level / 2, freedom)) * max(error, binomial)
+        half = float(special.stdtrit(freedom, 0.5 + level / 2)) * max(error, binomial)
         low, high = share - half, share + half
     value = _percentile(samples, limit.share)
     return Outcome(

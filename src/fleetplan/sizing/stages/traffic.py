@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from fleetplan.sizing.decide import Decision, Plan
 from fleetplan.traffic.model import Profile
@@ -77,6 +76,8 @@ def _facts(name: str, requests: Requests, decision: Decision) -> Row:
 
 def _lengths(requests: Requests, tokens: bool) -> Row:
     """Facts of the lengths; all null of an endpoint, which has no tokens."""
+    from scipy import stats  # half a second, which the other stages need not pay
+
     prompt, output = requests.prompt_tokens, requests.output_tokens
     varied = prompt.std() > 0 and output.std() > 0
     found: Row = {
