@@ -47,6 +47,13 @@ POWER = "  prices: on-demand-2026-08\n  power: {pue: 1.2, electricity: 0.1 USD/k
         ("p99: 1 s", "p99: 1e-12 s", "9:25", "at least 1 ns is taken"),
         ("p99: 1 s", "p99: 1e9 year", "9:25", "at most 100 year is taken"),
         ("prompt_tokens: 1000", "prompt_tokens: {lognormal: {mean: 1e12, cv: 1}}", "7:41", "at most 1,000,000,000 (got 1e12"),
+        ("prompt_tokens: 1000", "prompt_tokens: {lognormal: {mean: 1000, p99: 50000}}", "7:22", "cannot be (got a lognormal of mean 1000, p99 50000), no lognormal has these two"),
+        ("prompt_tokens: 1000", "prompt_tokens: {pareto: {alpha: 2, scale: 100, max: 10}}", "7:49", "has a scale above max"),
+        ("process: poisson, rate: 12 req/s", "process: hawkes, rate: 1 req/s, branching: 0.5, decay: 2 year", "6:73", "at most 1 day is taken"),
+        ("process: poisson, rate: 12 req/s", "process: mmpp, states: [{rate: 1 req/s, mean_stay: 1 s}]", "6:41", "must have two states or more (got 1)"),
+        ("      slo: {ttft", "      max_output_tokens: 1\n      slo: {tpot", "10:19", "promises tpot with outputs of one token"),
+        ("policy:", "step_time: {affine: {fixed: 0 s, prefill: 0 s/token, decode: 1 ms/sequence}}\npolicy:", "12:29", "has steps that take no time"),
+        ("p99: 1 s", "p0.5: 1 s, p00.7: 2 s", "9:31", "write it p0.7"),
         ("gpu: [h100-sxm]", "gpu: [h100-sxm]\n  tensor_parallel: [100000]", "12:21", "at most 4,096 (got 100000)"),
         ("on-demand-2026-08\n", "on-demand-2026-08\n  uncertainty: {rate_cv: 1e6}\n", "14:26", "at most 10"),
         ("on-demand-2026-08\n", "on-demand-2026-08\n  uncertainty: {price_range: {low: 1.2, high: 1.3}}\n", "14:36", "must be a factor above 0 and at most 1 (got 1.2), like 0.8"),
@@ -76,6 +83,22 @@ def test_faults_of_a_whole_section_are_told_at_their_line(old: str, new: str, wh
     line = told(old, new)
     assert line.startswith(f"f.yaml:{where}: "), line
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("rate: 12 req/s", "rate: 1e6 req/s", "f.yaml:4:3: workload: has 3e+08 requests in the 300 s of one simulation"),
+        ("policy:", "simulation: {horizon: 100 s, warm_up: 99.999999 s}\npolicy:", "has promises and no request to judge them by (got none of chat"),
+        ("policy:", "simulation: {horizon: 1 s, warm_up: 2 s}\npolicy:", "f.yaml:12:37: simulation.warm_up: must be shorter than the horizon"),
+        ("      slo", "      sessions: {turns: 3, gap: 10 h}\n      slo", "f.yaml:9:33: workload.classes[0].sessions.gap: makes sessions last 7.2e+04 s"),
+    ],
+)  # fmt: skip
+def test_traffic_that_no_simulation_can_hold_is_told(old: str, new: str, says: str) -> None:
+    subject = spec.loads(SPEC.replace(old, new), "f.yaml")
+    with pytest.raises(InputError) as caught:
+        decide.plan(subject)
+    assert says in caught.value.lines[0]
 
 
 def test_shares_that_do_not_sum_are_told_at_the_last() -> None:

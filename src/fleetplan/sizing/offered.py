@@ -17,12 +17,15 @@ from fleetplan.spec.endpoint import EndpointScenario
 from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.traffic import generation, model
 from fleetplan.traffic.from_spec import workload_of
+from fleetplan.traffic.lengths import mean_tokens
 from fleetplan.traffic.requests import Requests
 
 REQUESTS_PER_MISS = 400
 """Requests that a replication has for each one that a promise lets miss: 40 000 for a p99."""
 FEWEST, MOST = 10_000, 200_000
 """Bounds of the number of requests of one replication of a stationary process."""
+MOST_DRAWN = 10_000_000
+"""Requests of one replication: what drawing and simulating them takes of memory stays under some GB."""
 SHORTEST_S = 300.0
 """A replication of a stationary process is at least this long, many times the life of a request."""
 WARM_UP_SHARE = 0.1
@@ -114,7 +117,11 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
             f"{scenario.scenario}: workload: the promises do not bound how long users wait, give e2e, or ttft and tpot"
         )
     if not rate > 0:
-        raise InputError(f"{scenario.scenario}: workload: the rate must be > 0 (got {rate:g} req/s)")
+        raise InputError(
+            scenario.line(
+                ("workload",), f"has a rate that must be > 0 (got {rate:g} req/s), give one above 0"
+            )
+        )
     period = _recording_s(workload)
     if scenario.simulation.horizon_s is not None:
         duration = scenario.simulation.horizon_s
@@ -127,6 +134,14 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
         # Answers of an endpoint take milliseconds: thousands of requests a second need not go on for minutes.
         short = MOST / rate if isinstance(scenario, EndpointScenario) else SHORTEST_S
         duration = max(count / rate, min(short, SHORTEST_S))
+    if rate * duration > MOST_DRAWN:
+        raise InputError(
+            scenario.line(
+                ("workload",),
+                f"has {rate * duration:.3g} requests in the {duration:g} s of one simulation (got {rate:g} req/s), at most {MOST_DRAWN:,} are "
+                "simulated; give a shorter simulation.horizon",
+            )
+        )
     warmup = scenario.simulation.warm_up_s
     made = Offered(
         workload,
@@ -141,12 +156,58 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
         scenario.simulation.horizon_s is not None or period is not None,
     )
     if not len(made.requests()):
-        raise InputError(f"{scenario.scenario}: workload: no request arrives within {duration:g} s")
+        raise InputError(
+            scenario.line(
+                ("workload",),
+                f"has no request within the {duration:g} s of a simulation (got {rate:g} req/s), give a longer simulation.horizon",
+            )
+        )
+    _check_sessions(scenario, made)
     if made.warmup_s >= duration:
         raise InputError(
-            f"{scenario.scenario}: simulation.warm_up: must be shorter than the horizon (got {made.warmup_s:g} s of {duration:g} s)"
+            scenario.line(
+                ("simulation", "warm_up"),
+                f"must be shorter than the horizon (got {made.warmup_s:g} s of {duration:g} s), give less",
+            )
         )
+    _check_judged(scenario, made)
     return made
+
+
+def _check_sessions(scenario: Asked, made: Offered) -> None:
+    """Raise InputError where sessions last so long that most of their later turns lie behind the end of a simulation."""
+    for i, c in enumerate(made.workload.classes):
+        if c.sessions is None:
+            continue
+        lasting = max(mean_tokens(c.sessions.turns) - 1, 0.0) * c.sessions.gap_s
+        if lasting > made.duration_s / 2:
+            raise InputError(
+                scenario.line(
+                    ("workload", "classes", i, "sessions", "gap"),
+                    f"makes sessions last {lasting:.3g} s on average, and a simulation {made.duration_s:.3g} s, so that their later turns would not "
+                    f"be in it; give a simulation.horizon of {5 * lasting:.2g} s or more",
+                )
+            )
+
+
+def _check_judged(scenario: Asked, made: Offered) -> None:
+    """Raise InputError where a class with promises has no request that they could be judged by."""
+    mix = made.requests()
+    # when users who wait come again is known by simulation alone
+    judged = {
+        *np.unique(mix.class_index[mix.arrival_s >= made.warmup_s]).tolist(),
+        *users.closed(made.workload),
+    }
+    for name in dict.fromkeys(limit.class_name for limit in made.limits):
+        if (index := mix.classes.index(name)) not in judged:
+            several = len(mix.classes) > 1
+            raise InputError(
+                scenario.line(
+                    ("workload", "classes", index) if several else ("workload",),
+                    f"has promises and no request to judge them by (got none of {name} from {made.warmup_s:g} to {made.duration_s:g} s); give a "
+                    "longer simulation.horizon",
+                )
+            )
 
 
 def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:

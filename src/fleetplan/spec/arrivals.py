@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fleetplan.spec.base import (
     FactorOrZero,
@@ -93,8 +93,14 @@ class MmppState(Model):
 
     rate_per_s: Annotated[float, Quantity("request rate", zero=True)]
     """Arrivals per second while in the state; '0 req/s' is taken."""
-    mean_stay_s: Seconds
+    mean_stay_s: Annotated[float, Quantity("time", least="1 ms")]
     """Mean time in the state."""
+
+
+def _several(states: tuple[MmppState, ...]) -> tuple[MmppState, ...]:
+    if len(states) < 2:
+        raise fault(f"must have two states or more (got {len(states)}), one alone is process: poisson")
+    return states
 
 
 class Mmpp(Model):
@@ -102,7 +108,9 @@ class Mmpp(Model):
 
     process: Literal["mmpp"]
     """`mmpp`."""
-    states: Annotated[tuple[MmppState, ...], Field(min_length=2)]
+    states: Annotated[
+        tuple[MmppState, ...], AfterValidator(_several), Field(json_schema_extra={"minItems": 2})
+    ]
     """Two or more states; the next is any other, equally likely, unless `moves` says otherwise."""
     moves: tuple[tuple[Share, ...], ...] | None = None
     """Row i: the chance to go from state i to each state; the diagonal is 0 and a row sums to 1."""
@@ -138,9 +146,9 @@ class Hawkes(Model):
     """`hawkes`."""
     rate_per_s: RequestRate
     """Long-run mean of all arrivals per second."""
-    branching: Annotated[Number, Field(ge=0, lt=1)]
-    """Arrivals that one arrival causes on average, below 1."""
-    decay_s: Seconds
+    branching: Annotated[Number, Field(ge=0, le=0.99)]
+    """Arrivals that one arrival causes on average."""
+    decay_s: Annotated[float, Quantity("time", most="1 day")]
     """Mean delay of a caused arrival."""
 
 

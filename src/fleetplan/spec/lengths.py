@@ -124,12 +124,21 @@ class GeometricParameters(Bounds):
 class ParetoParameters(Bounds):
     """P(X > x) = (scale/x)^alpha for x ≥ scale: a heavy tail, so `max` is needed."""
 
-    alpha: Annotated[Positive, Field(le=1000)]
+    alpha: Annotated[Positive, Field(ge=0.1, le=1000)]
     """Tail exponent."""
     scale: MeanTokens
     """Least value of the uncut law [tokens]."""
     max: Tokens
     """Largest length [tokens]."""
+
+    @model_validator(mode="after")
+    def _above(self) -> Self:
+        if self.scale > self.max:
+            raise fault(
+                f"has a scale above max (got scale {self.scale:g}, max {self.max}), so that all are max; give scale < max",
+                "scale",
+            )
+        return self
 
 
 class ZipfParameters(Model):

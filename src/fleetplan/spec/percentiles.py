@@ -31,6 +31,7 @@ def _key(value: Any) -> str:
     number = match[1].lstrip("0") or "0"
     if "." in number:
         number = number.rstrip("0").rstrip(".")
+    number = f"0{number}" if number.startswith(".") else number
     if (number or "0") != match[1]:
         raise fault(f"is a percentile in an odd spelling (got {value}), write it p{number or '0'}")
     return str(value)

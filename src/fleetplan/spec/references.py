@@ -58,6 +58,7 @@ def faults(scenario: Asked) -> list[Fault]:
         found += _prices(scenario, catalog.data_dir())
         found += _bought(scenario, look_up)
     found += _traffic(scenario, catalog.data_dir())
+    found += _solvable(scenario)
     if model is not None and model.architecture.max_context_tokens:
         found += _context(scenario, model.architecture.max_context_tokens)
     return found
@@ -340,10 +341,10 @@ def _context(scenario: Scenario, most: int) -> Iterator[Fault]:
         }
         alone = [key for key, tokens in typical.items() if tokens is not None and tokens > most]
         for key in alone:
-            kind = "prompt" if key == "prompt_tokens" else "output"
+            kind = "a prompt" if key == "prompt_tokens" else "an output"
             yield (
                 (*loc, key),
-                f"is a {kind} longer than the model's context (got {typical[key]:g} tokens), at most {most} fit",
+                f"is {kind} longer than the model's context (got {typical[key]:g} tokens), at most {most} fit",
             )
         total = sum(tokens or 0 for tokens in typical.values())
         if not alone and total > most:
@@ -356,6 +357,30 @@ def _context(scenario: Scenario, most: int) -> Iterator[Fault]:
                 (*loc, "shared_prefix", "tokens"),
                 f"is a prefix longer than the model's context (got {tokens:g} tokens), at most {most} fit",
             )
+
+
+def _solvable(scenario: Scenario) -> Iterator[Fault]:
+    """Distributions that what is given of them does not fix."""
+    from fleetplan.traffic.from_spec import length_of
+
+    def unsolved(loc: Loc, length: Any) -> Iterator[Fault]:
+        if length is None or isinstance(length, (int, float)):
+            return
+        try:
+            length_of(length)
+        except InputError as error:
+            for line in error.lines:
+                given, _, why = line.partition(": ")
+                yield loc, f"cannot be (got a {given}), {why}"
+
+    workload = scenario.workload
+    for i, c in enumerate(workload.classes if isinstance(workload, ClassesWorkload) else ()):
+        loc: Loc = ("workload", "classes", i)
+        for key in ("prompt_tokens", "output_tokens", "reasoning_tokens"):
+            yield from unsolved((*loc, key), getattr(c, key))
+        for key, inner in (("shared_prefix", "tokens"), ("sessions", "turns")):
+            if (part := getattr(c, key)) is not None:
+                yield from unsolved((*loc, key, inner), getattr(part, inner))
 
 
 def _typical(length: Any) -> float | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fleetplan.spec.base import (
     Model,
@@ -39,6 +39,15 @@ class AffineParameters(Model):
     """Time a prompt token."""
     decode_s_per_sequence: SecondsPerSequence
     """Time a decoding sequence."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.fixed_s and not (self.prefill_s_per_token and self.decode_s_per_sequence):
+            raise fault(
+                "has steps that take no time (got fixed 0 s and another 0), give fixed, or both others above 0",
+                "fixed",
+            )
+        return self
 
 
 class Roofline(Model):

@@ -103,6 +103,10 @@ class Quantity:
     kind: str
     zero: bool = False
     """Whether 0 is taken; negative values never are."""
+    least: str | None = None
+    """The least that is taken, where it is more than that of every quantity of the kind."""
+    most: str | None = None
+    """The most that is taken, where it is less."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -166,7 +170,7 @@ class Quantity:
         return value
 
     def _within(self, value: float, written: str) -> None:
-        least, most = LIMITS[self.kind]
+        least, most = self.least or LIMITS[self.kind][0], self.most or LIMITS[self.kind][1]
         unit = KINDS[self.kind][0]
         if value > _si(most, unit):
             raise _fault(

@@ -31,7 +31,7 @@ from fleetplan.spec.base import (
 )
 from fleetplan.spec.lengths import Length
 from fleetplan.spec.slo import Slo
-from fleetplan.spec.units import shown
+from fleetplan.spec.units import Quantity, shown
 
 
 class SharedPrefix(Model):
@@ -76,7 +76,7 @@ class Retries(Model):
 
     chance: OpenShare
     """Chance that a request is sent again."""
-    delay_s: Seconds
+    delay_s: Annotated[float, Quantity("time", most="1 day")]
     """Mean delay before it is."""
     most: Annotated[Count, Field(le=100)] = 1
     """Most repetitions of one request."""
@@ -190,7 +190,11 @@ class TrafficClass(Model):
                 )
         if isinstance(self.arrivals, ClosedLoop):
             waits(self.name, self.slo, self.output_tokens == 1)
-        if self.slo is not None and self.output_tokens == 1:
+        if (
+            self.slo is not None
+            and 1 in (self.output_tokens, self.max_output_tokens)
+            and self.reasoning_tokens is None
+        ):
             for metric in ("tpot", "itl"):
                 if any(promise.metric == metric for promise in self.slo.promises()):
                     raise fault(
