@@ -255,6 +255,7 @@ def _searched(
         reason = f"at least {lower} replicas by its bounds, {item.usd_per_hour:.2f} USD/h, dearer than two fleets that hold"
         fleet = _fleet(built, subject, lower, usd)
         return Option(built, "pruned", reason, fleet=fleet, lower_bound=lower)
+    built = rated(built, subject.traffic)
     sustainable = rate_of(built)
     if sustainable <= 0:
         return Option(built, "infeasible", "it finishes no request of this traffic", lower_bound=lower)

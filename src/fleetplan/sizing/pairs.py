@@ -15,7 +15,7 @@ from fleetplan.spec.policy import Policy
 
 Pair = tuple[int, int]
 """(prefill, decode) replicas."""
-BOTH_FROM = 3
+BOTH_FROM = 7
 """Steps of the climb from which on both pools grow, whatever fails."""
 
 
