@@ -253,6 +253,6 @@ class Candidates(Model):
     speculation: Annotated[tuple[SpeculationChoice, ...], *EACH_ONCE] = ("none",)
     """`none`, or speculative decoding with a stated acceptance."""
     disaggregated: Annotated[tuple[DisaggregationChoice, ...], *EACH_ONCE] = ("none",)
-    """`none`, or prefill and decode in pools of their own; each ratio of their replicas is a candidate."""
+    """`none`, or prefill and decode in pools of their own; where ratios of their replicas are listed, each is a candidate."""
     engine: Annotated[tuple[EngineChoice, ...], *EACH_ONCE] = (Engine(),)
     """Engines: a name, the path of a calibration, or a mapping with its memory settings."""
