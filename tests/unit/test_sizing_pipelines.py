@@ -17,7 +17,7 @@ from fleetplan.sizing.bounds import least_work_s
 from fleetplan.sizing.decide import Plan, sustainable_rate_per_s
 from fleetplan.sizing.instant import instant
 from fleetplan.sizing.machine import Machine
-from fleetplan.sizing.stages import queueing, roofline, speculation
+from fleetplan.sizing.stages import queueing, roofline, sizing, speculation
 
 GRID: dict[str, Any] = {
     "gpu": ["l40s"],
@@ -293,3 +293,26 @@ def test_who_has_no_pipelines_and_a_fast_link_is_offered_none() -> None:
     assert found.chosen is not None
     kinds = {kind for kind, _, _ in levers._run_otherwise(found.chosen.machine.candidate, found)}
     assert "pipeline parallel" not in kinds
+
+
+def test_the_rows_of_a_decided_pipeline_have_its_certificate_and_its_levers() -> None:
+    subject = planned(
+        {"weights": ["bf16"], "scheduler": [{"max_num_batched_tokens": 2048}]},
+        chat={"arrivals": {"process": "poisson", "rate": "4 req/s"}, "output_tokens": 4},
+        policy={"max_utilisation": 0.9, "prices": "on-demand-2026-08"},
+        simulation={"horizon": "30 s", "replications": 1},
+    )
+    built = only(subject)
+    rate = sustainable_rate_per_s(built, subject.traffic)
+    made = sizing.rows(subject, lambda _: rate)
+    (decision,) = made["decisions"]
+    assert decision["verdict"] == "feasible"
+    assert decision["gpus_per_replica"] == 4
+    assert {row["replicas"] for row in made["evidence"]} >= {decision["replicas"] - 1, decision["replicas"]}
+    assert not any(row["holds"] for row in made["evidence"] if row["replicas"] < decision["replicas"])
+    other = {row["change"]: row for row in made["levers"] if row["lever"] == "pipeline parallel"}
+    assert set(other) == {"TP 1 × PP 4", "TP 4 × PP 1"}
+    assert other["TP 4 × PP 1"]["cost_usd_per_hour"] > decision["cost_usd_per_hour"]
+    apart = [row["note"] for row in made["levers"] if row["lever"] == "disaggregation"]
+    assert any("a pipeline is not simulated in two pools" in note for note in apart)
+    assert made["timeseries"]

@@ -23,7 +23,7 @@ _SCALES = {
     "B": ((2.0**30, "GiB"), (2.0**20, "MiB")),
 }
 _HEIGHT = 280
-_DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [10, 4]]
 
 
 def scale_of(values: Sequence[float | None], base: str = "s") -> tuple[float, str]:
@@ -135,15 +135,17 @@ def throughput_by_batch(rows: Sequence[Row], ridge: float | None, wall: float | 
 
 
 def step_terms(rows: Sequence[Row]) -> Spec:
-    """A decode step's time and its terms against batch, both axes logarithmic.
+    """A decode step's time and its terms against batch, both axes logarithmic; of a pipeline its longest stage too.
 
-    `rows`: batch, step_s, compute_s, memory_s, overhead_s.
+    `rows`: batch, step_s, beat_s, compute_s, memory_s, overhead_s.
     """
+    staged = any((row.get("beat_s") or row["step_s"]) < row["step_s"] for row in rows)
     terms = (
         ("step_s", "whole step"),
         ("memory_s", "memory"),
         ("compute_s", "compute"),
         ("overhead_s", "overhead"),
+        *((("beat_s", "longest stage"),) if staged else ()),
     )
     divisor, unit = scale_of([row["step_s"] for row in rows])
     data = [
@@ -165,12 +167,12 @@ def step_terms(rows: Sequence[Row]) -> Spec:
                 axis=alt.Axis(values=[10.0**power for power in range(-4, 7)], format="~g"),
             ),
             color=alt.Color(
-                "term:N", title=None, scale=alt.Scale(domain=labels, range=[INK, *SERIES[:3]]), sort=labels
+                "term:N", title=None, scale=alt.Scale(domain=labels, range=[INK, *SERIES[: len(labels) - 1]]), sort=labels
             ),
             strokeDash=alt.StrokeDash(
                 "term:N",
                 title=None,
-                scale=alt.Scale(domain=labels, range=_DASHES),
+                scale=alt.Scale(domain=labels, range=_DASHES[: len(labels)]),
             ),
             tooltip=[
                 alt.Tooltip("term:N"),

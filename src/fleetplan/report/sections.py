@@ -290,10 +290,20 @@ def _roofline(scenario: str, chosen: str, steps: list[Row], bounds: Row) -> list
             "Time of a decode step, by term",
             charts.step_terms(steps),
             f"A decode step takes {units.seconds(steps[0]['step_s'])} at batch {steps[0]['batch']:,} and "
-            f"{units.seconds(steps[-1]['step_s'])} at batch {steps[-1]['batch']:,}.",
+            f"{units.seconds(steps[-1]['step_s'])} at batch {steps[-1]['batch']:,}." + _staged(steps[-1]),
             wide=False,
         ),
     ]
+
+
+def _staged(row: Row) -> str:
+    """What of a step's time a pipeline takes until its next step starts, in words."""
+    if not row.get("beat_s") or row["beat_s"] >= row["step_s"]:
+        return ""
+    return (
+        f" That batch runs in micro-batches of {row['step_sequences']:,} at most, one in each stage of the pipeline; the next may start "
+        f"after {units.seconds(row['beat_s'])}, when the longest stage has passed."
+    )
 
 
 def _memory(store: Store, scenario: str, candidate: Row) -> Figure | None:
