@@ -167,7 +167,10 @@ def step_terms(rows: Sequence[Row]) -> Spec:
                 axis=alt.Axis(values=[10.0**power for power in range(-4, 7)], format="~g"),
             ),
             color=alt.Color(
-                "term:N", title=None, scale=alt.Scale(domain=labels, range=[INK, *SERIES[: len(labels) - 1]]), sort=labels
+                "term:N",
+                title=None,
+                scale=alt.Scale(domain=labels, range=[INK, *SERIES[: len(labels) - 1]]),
+                sort=labels,
             ),
             strokeDash=alt.StrokeDash(
                 "term:N",
