@@ -224,7 +224,7 @@ def test_ids_without_them_are_what_they_were() -> None:
         (FEW, "", r"tenants\.yaml:14:49: candidates\.scheduler\[0\]\.max_adapters: holds adapters that no class uses \(got 4\)"),
         ("{max_adapters: 4}", ADAPTERS, r"needs adapter_load or adapter_link with max_adapters \(got neither\)"),
         ("{adapter_load: 9 ms}", ADAPTERS, "has adapter_load without max_adapters"),
-        ("{max_adapters: 5000, adapter_load: 9 ms}", ADAPTERS, "must be at most 4096"),
+        ("{max_adapters: 5000, adapter_load: 9 ms}", ADAPTERS, "must be at most 4,096"),
         (FEW, "      adapters: {rank: 16}", r"takes count or shares \(got neither\)"),
         (FEW, "      adapters: {shares: {a: 0.6, b: 0.6}, rank: 8}", "shares that sum to 1.2"),
         (FEW, "      adapters: {shares: {a: 0.6}, zipf: 1, rank: 8}", r"has shares and zipf \(got both\)"),
