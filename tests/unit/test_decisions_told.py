@@ -48,6 +48,11 @@ def test_every_decision_has_a_line_and_what_is_wrong_a_sentence():
     ]
 
 
+def test_a_store_of_fleets_alone_tells_them_alone():
+    assert told([], [SHORT]) == "fleet short: infeasible: the stock is too small"
+    assert told([], []) == "no scenario is decided"
+
+
 def test_sizing_says_how_sure_it_is():
     assert of_sizing({"decisions": [FEASIBLE]}).splitlines()[1:] == [
         "beyond sampling noise: 2 replicas hold at 95%",

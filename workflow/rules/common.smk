@@ -95,6 +95,22 @@ def misplaced(each):
     return (f"{each.path}: holds a {home[:-1]}, which belongs into data/{home}",)
 
 
+def hush():
+    """Keep Snakemake's talk of its own doings from a plan's output (--quiet progress), which then is one line a job's beginning and end."""
+    from snakemake.logging import logger
+    from snakemake.settings.enums import Quietness
+
+    chatter = (
+        "Assuming unrestricted",
+        "Building DAG",
+        "Using shell",
+        "Select jobs",
+        "Execute ",
+    )
+    if Quietness.PROGRESS in (workflow.output_settings.quiet or ()):
+        logger.addFilter(lambda record: not str(record.msg).startswith(chatter))
+
+
 def tell(*lines):
     """Words for the person, not for a machine."""
     print(*lines, sep="\n", file=sys.stderr, flush=True)
@@ -150,6 +166,7 @@ def parts(*stages):
     ]
 
 
+hush()
 SPECS, FLEETS, KNOWN = read_specs()
 CHOSEN = sorted(set(NAMED)) or sorted(SPECS)
 # Where some scenarios are chosen, no fleet is planned: it would need the others.

@@ -68,9 +68,6 @@ def told(decisions: list[dict[str, Any]], fleets: list[dict[str, Any]]) -> str:
         else:
             remarks.append(f"fleet {row['fleet']}: infeasible: {row['reason']}")
     headers = ["scenario", "fleet", "replicas", "USD/h", "binds", "sure", "replicas for 95%"]
-    table = (
-        tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
-        if rows
-        else "no scenario is decided"
-    )
-    return "\n".join([table, *remarks])
+    table = tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
+    nothing = [] if remarks else ["no scenario is decided"]
+    return "\n".join([*([table] if rows else nothing), *remarks])

@@ -37,6 +37,15 @@ def scale_of(values: Sequence[float | None], base: str = "s") -> tuple[float, st
     return next((step for step in steps if largest >= step[0]), steps[-1])
 
 
+def clock_of(times_s: Sequence[float]) -> tuple[float, str]:
+    """The divisor and the unit of an axis of times: hours from three hours on.
+
+    >>> clock_of([0.0, 86400.0]), clock_of([0.0, 600.0])
+    ((3600.0, 'h'), (1.0, 's'))
+    """
+    return (3600.0, "h") if max(times_s, default=0.0) >= 3 * 3600 else (1.0, "s")
+
+
 def by_count(rows: Sequence[Row], title: str, limit: tuple[float, str] | None, decided: int | None) -> Spec:
     """A promise's simulated value against the number of replicas, with the promise as a rule.
 

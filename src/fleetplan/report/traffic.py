@@ -21,9 +21,10 @@ def over_time(store: Store, scenario: str) -> Section:
         return Section("time", title, "", [Missing("No state over time is in the store.")])
     rows = _averaged(store, scenario, decision)
     blocks: list[Block] = []
+    divisor, unit = charts.clock_of([row["time_s"] for row in rows])
     for column, what in (("waiting_requests", "waiting"), ("running_requests", "running")):
         points = [
-            {"time": row["time_s"], "value": row[column], "series": f"{row['replicas']} replicas"}
+            {"time": row["time_s"] / divisor, "value": row[column], "series": f"{row['replicas']} replicas"}
             for row in rows
         ]
         kinds = sorted({str(point["series"]) for point in points}, key=lambda name: -int(name.split()[0]))
@@ -33,7 +34,7 @@ def over_time(store: Store, scenario: str) -> Section:
             f"{units.count(max(point['value'] for point in points if point['series'] == name))} at {name}"
             for name in kinds
         )
-        spec = charts.over_time(points, f"requests {what}", kinds)
+        spec = charts.over_time(points, f"requests {what}", kinds, f"time of the simulation ({unit})")
         words = f"Most requests {what} at once (averages of equal slots): {peaks}."
         blocks.append(Figure(f"time-{what}", f"Requests {what}", spec, words, wide=False))
     if not blocks:
@@ -73,8 +74,12 @@ def _rates(store: Store, scenario: str) -> list[Block]:
     rows = store.table("arrivals", scenario, order="class, time_s")
     if not rows:
         return []
-    points = [{"x": row["time_s"], "y": row["mean_requests_per_s"], "series": row["class"]} for row in rows]
-    chart = charts.lines(points, "time from the start (s)", "requests per second", "class")
+    divisor, unit = charts.clock_of([row["time_s"] for row in rows])
+    points = [
+        {"x": row["time_s"] / divisor, "y": row["mean_requests_per_s"], "series": row["class"]}
+        for row in rows
+    ]
+    chart = charts.lines(points, f"time from the start ({unit})", "requests per second", "class")
     most = max(rows, key=lambda row: row["mean_requests_per_s"])
     words = (
         f"Requests per second through one replication; most, {most['mean_requests_per_s']:.3g}, "
