@@ -37,7 +37,15 @@ def offer(st: State, r: int, i: int, left: int, room: int) -> tuple[int, int, in
         taken = max(taken - rec.depth, 0) + rec.unpinned
     if p.adapters > 0 and st.adapter[i] >= 0 and place_of(st, r, st.adapter[i]) < 0:
         taken = NEVER  # until an adapter is idle
+    if p.stages > 1 and st.request[i].preemptions > 0 and not _may_return(st, i, room):
+        taken = NEVER
     return done, chunk, taken
+
+
+@compiled
+def _may_return(st: State, i: int, room: int) -> bool:
+    """Whether a preempted request has room for all that it knows: what lanes need not to preempt each other for ever."""
+    return not st.p[0].paged or held_computing(st, i, known(st, i)) <= room
 
 
 @inlined

@@ -229,7 +229,6 @@ def _expire(st: State, i: int, key_s: float) -> None:
     if st.request[i].outcome != UNFINISHED or not math.isnan(st.request[i].first_token_s):
         return
     r = st.request[i].served_by
-    q = queue_of(st, r)
     if r == AT_THE_DOOR and may_retry(st, i):
         leave_door(st, i)
         send_again(st, i, key_s - 2 * NANOSECOND, key_s - 2 * NANOSECOND)
@@ -240,6 +239,7 @@ def _expire(st: State, i: int, key_s: float) -> None:
         if p.dynamic:
             spawn(st, i, key_s - 2 * NANOSECOND)
         return
+    q = queue_of(st, r)
     was_head = head_of(st, q) == i
     give_up(st, i, key_s - 2 * NANOSECOND)
     if p.retries > 0 and st.again[i].leaving != 0:  # it leaves, and may be sent again, at the next boundary

@@ -49,7 +49,7 @@ def commit(st: State, r: int) -> None:
             _emit_new(st, r, now_s)
     else:
         if rec.growing > 0 and p.scheduler != PREFILL_FIRST:
-            add_gaps(st, r, now_s - rec.now_s)
+            add_gaps(st, r, now_s - rec.now_s + rec.wait_s)
             if p.paged:  # its blocks were taken at the start
                 rec.free += blocks_needed(st, r, 1)
             _advance(st, r, 1, now_s)
@@ -67,13 +67,17 @@ def commit(st: State, r: int) -> None:
 
 @inlined
 def add_stretch_gaps(st: State, r: int, j: int) -> None:
-    """The gaps that the first j steps of the stretch end; after prompts that went first, the first of them is longer."""
+    """The gaps that the first j steps of the stretch end; after prompts that went first, or a lane's wait, the first of them is longer."""
     rec = st.replica[r]
-    if st.p[0].scheduler == PREFILL_FIRST and (rec.fresh > 0 or rec.last_decode_s != rec.now_s):
-        _first_after_prefill(st, r)
-        add_stretch(st, r, 1, j)
-    else:
-        add_stretch(st, r, 0, j)
+    first = 0
+    if st.p[0].scheduler == PREFILL_FIRST:
+        if rec.fresh > 0 or rec.last_decode_s != rec.now_s:
+            _first_after_prefill(st, r)
+            first = 1
+    elif rec.wait_s > 0.0:
+        _first_after_wait(st, r)
+        first = 1
+    add_stretch(st, r, first, j)
 
 
 @compiled
@@ -152,6 +156,13 @@ def _first_after_prefill(st: State, r: int) -> None:
         k = st.slot[r, k].after
     rec.fresh = 0
     rec.fresh_first = -1
+
+
+@compiled
+def _first_after_wait(st: State, r: int) -> None:
+    """Gaps of the first step of a lane that waited for its turn."""
+    rec = st.replica[r]
+    add_gaps(st, r, stretch_s(rec, 1) + rec.wait_s)
 
 
 @inlined

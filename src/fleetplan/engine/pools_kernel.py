@@ -11,14 +11,15 @@ from fleetplan.engine.clock import add_gap, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.fleet import NEVER_FITS, arrive, route, stop
 from fleetplan.engine.jit import compiled
-from fleetplan.engine.kernel import commit, cut
+from fleetplan.engine.kernel import cut
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.pools_state import AT_DECODE, AT_PREFILL, IN_LINE
 from fleetplan.engine.queues import head_of, push_back, queue_of
-from fleetplan.engine.schedule import begin, may_admit
+from fleetplan.engine.schedule import may_admit
 from fleetplan.engine.slots import start_decoding
 from fleetplan.engine.state import BUSY, CONTINUOUS, IDLE, PREFILL_FIRST, READY, STRETCH, State
+from fleetplan.engine.steps import begin_step, commit_step
 
 COMMIT, LANDING, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
@@ -76,7 +77,7 @@ def run_pools(pre: State, dec: State, x: Any, way: Any, berth: Any, order: Any) 
                 if kind == COMMIT:
                     _end_prefill(pre, dec, x, way, berth, order, r)
                 else:
-                    _begin_step(pre, r)
+                    begin_step(pre, r)
             else:
                 r = _first_within(dec, key, kind)
                 if kind == COMMIT:
@@ -112,16 +113,6 @@ def _first_within(st: State, key: float, kind: int) -> int:
         if (COMMIT if rec.status == BUSY else BEGIN) == kind and rec.key_s <= key + NANOSECOND:
             return r
     return -1
-
-
-@compiled
-def _begin_step(st: State, r: int) -> None:
-    begin(st, r)
-
-
-@compiled
-def _commit_step(st: State, r: int) -> None:
-    commit(st, r)
 
 
 @compiled
@@ -191,7 +182,7 @@ def _end_prefill(pre: State, dec: State, x: Any, way: Any, berth: Any, order: An
                 first = i
             last = i
         k = pre.slot[r, k].after
-    _commit_step(pre, r)
+    commit_step(pre, r)
     while first >= 0:
         i = first
         first = way[i].behind
@@ -296,7 +287,7 @@ def _begin_decode(dec: State, x: Any, way: Any, berth: Any, order: Any, r: int) 
         i = berth[r].landed
         berth[r].landed = way[i].behind
         _seat(dec, r, i)
-    _begin_step(dec, r)
+    begin_step(dec, r)
     _advance(dec, x, way, berth, order, r, rec.now_s, rec.now_s + NANOSECOND)
     if rec.status == IDLE and berth[r].landed >= 0:
         _call(dec, r, rec.now_s, rec.now_s)
@@ -339,7 +330,7 @@ def _end_decode(dec: State, x: Any, way: Any, berth: Any, order: Any, r: int) ->
     """As any replica's step; what it frees may let the line advance."""
     rec = dec.replica[r]
     _add_first_gaps(dec, r)
-    _commit_step(dec, r)
+    commit_step(dec, r)
     if rec.status == IDLE and berth[r].landed >= 0:
         rec.status = READY
         rec.key_s = rec.now_s + NANOSECOND

@@ -11,7 +11,7 @@ from fleetplan.engine.state import State
 @inlined
 def queue_of(st: State, r: int) -> int:
     """The queue that this replica takes from."""
-    return 0 if st.p[0].central else r * st.p[0].levels
+    return st.replica[r].queue
 
 
 @inlined

@@ -61,7 +61,7 @@ def simulate(
     check_pipeline(requests, steptime, config, router, outages)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
         raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
-    if plain or steptime.stages > 1:
+    if plain:
         return _plain(
             requests,
             steptime,
@@ -183,24 +183,23 @@ def _compiled(
     outages: tuple[Outage, ...],
     resolution_s: float | None,
 ) -> Result:
-    from fleetplan.engine.fleet import run
-
     users = None if closed_loop is None else (closed_loop.concurrency, closed_loop.think_s)
     events = outage_events(outages, OUTAGE) if outages else None
-    state = make_state(
-        requests,
-        steptime,
-        config,
-        replicas,
-        ROUTERS.index(router),
-        seed,
-        until_s,
-        users,
-        events,
-        resolution_s or 0.0,
-        0 if resolution_s is None else MOST_SAMPLES,
-    )
-    run(state)
+    samples = 0 if resolution_s is None else MOST_SAMPLES
+    common = (requests, steptime, config, replicas, ROUTERS.index(router), seed, until_s, users)
+    if steptime.stages > 1:
+        from fleetplan.engine.lanes_kernel import run_lanes
+        from fleetplan.engine.lanes_state import make_pipelines
+
+        pipelines = make_pipelines(*common, resolution_s or 0.0, samples)
+        run_lanes(*pipelines)
+        state, busy_s = pipelines.state, pipelines.home["busy_s"].copy()
+    else:
+        from fleetplan.engine.fleet import run
+
+        state = make_state(*common, events, resolution_s or 0.0, samples)
+        run(state)
+        busy_s = state.replica["busy_s"].copy()
     if state.p["fault_tokens"][0]:
         raise InputError(
             f"steptime: a step of {state.p['fault_tokens'][0]} tokens is longer than the step-time table "
@@ -219,11 +218,11 @@ def _compiled(
         first_token_s=rows["first_token_s"].copy(),
         finish_s=np.where(rows["outcome"] == 0, np.nan, rows["finish_s"]),
         preemptions=rows["preemptions"].copy(),
-        replica=np.maximum(rows["served_by"], -1),
+        replica=np.maximum(rows["served_by"], -1) // steptime.stages,
         outcome=rows["outcome"].copy(),
         reason=rows["reason"].copy(),
         steps=int(state.replica["steps"].sum()),
-        busy_s=state.replica["busy_s"].copy(),
+        busy_s=busy_s,
         itl=tuple(from_bins(gaps["weight"], gaps["weighted_s"]) for gaps in state.gaps),
         visible_s=state.hidden["visible_s"].copy() if state.p["hides"][0] else None,
         restarts=state.extra["restarts"].copy() if outages else None,

@@ -286,6 +286,10 @@ def _run_step(
     st: State, r: int, n: int, b: int, d: int, read: int, pairs: int, window_read: int, window_pairs_: int
 ) -> None:
     rec = st.replica[r]
+    if st.p[0].stages > 0:
+        w = st.work[0]
+        w.tokens, w.sequences, w.decoding, w.kv_read, w.pairs = n, b, d, read, pairs
+        w.window_read, w.window_pairs = window_read, window_pairs_
     if st.p[0].caching:  # before what ends with the step is released
         evict_to(st, r, rec.free)
     rec.kind = MIXED

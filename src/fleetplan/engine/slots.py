@@ -188,7 +188,9 @@ def preempt(st: State, r: int, q: int, k: int) -> None:
             elif k == rec.fresh_first:
                 rec.fresh_first = st.slot[r, k].after
         else:
-            st.request[i].finish_s = rec.last_decode_s if st.p[0].scheduler == PREFILL_FIRST else rec.now_s
+            st.request[i].finish_s = (
+                rec.last_decode_s if st.p[0].scheduler == PREFILL_FIRST else rec.now_s - rec.wait_s
+            )
         stop_decoding(st, r, k)
         held = held_decoding(st, i, st.slot[r, k].computed)
     if st.p[0].swap_blocks > 0:

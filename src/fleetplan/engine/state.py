@@ -39,7 +39,7 @@ PARAMETERS = np.dtype(
         # what the run keeps of itself
         ("next_row", "i8"), ("arrivals_ahead", "i8"), ("expiries", "i8"), ("routed", "i8"), ("fault_tokens", "i8"),
         ("up", "i8"), ("next_outage", "i8"), ("drafts", "i8"), ("hides", "i8"),
-        ("levels", "i8"), ("weighted", "i8"), ("max_wait_s", "f8"), ("retries", "i8"),
+        ("levels", "i8"), ("weighted", "i8"), ("max_wait_s", "f8"), ("retries", "i8"), ("stages", "i8"),
     ]
 )  # fmt: skip
 DRAFT = np.dtype(
@@ -73,6 +73,8 @@ REPLICA = np.dtype(
         ("turn", "i8"), ("up", "i8"), ("most", "i8"), ("admitted", "i8"),
         # what the cache has of the head of the queue; time that the step to come waits for blocks
         ("found", "i8"), ("depth", "i8"), ("unpinned", "i8"), ("pull_s", "f8"), ("extra_s", "f8"), ("idle_count", "i8"), ("swapped", "i8"),
+        # the queue that it takes from; a lane: time since its last step ended, until it starts the next
+        ("queue", "i8"), ("wait_s", "f8"),
     ]
 )  # fmt: skip
 QUEUE = np.dtype(
@@ -186,7 +188,7 @@ class State(NamedTuple):
     """By request: tokens whose KV waits on the host."""
 
 
-_COEFFICIENTS = (
+COEFFICIENTS = (
     "sequence_s", "decode_s", "pair_s", "window_pair_s", "kv_token_s", "window_kv_token_s", "state_s",
     "overhead_slope_s", "compute_slope_s", "memory_slope_s",
 )  # fmt: skip
@@ -242,7 +244,7 @@ def make_state(
     }  # fmt: skip
     for name, value in values.items():
         p[name] = value
-    for name in _COEFFICIENTS:
+    for name in COEFFICIENTS:
         p[name] = getattr(steptime, name)
     drafter, draft, survival = _speculation(config.speculation, steptime, seed)
     p["drafts"] = len(survival)
@@ -255,6 +257,7 @@ def make_state(
         replica[name] = -1
     levels = levels_of(requests, config)
     p["levels"], p["weighted"], p["max_wait_s"] = levels.count, levels.weighted, levels.max_wait_s
+    replica["queue"] = 0 if central else np.arange(replicas) * levels.count
     queue = np.zeros((1 if central else replicas) * levels.count, QUEUE)
     queue["first"] = queue["last"] = -1
     queue["weight"] = np.tile(levels.weights, 1 if central else replicas)
@@ -311,7 +314,7 @@ def _speculation(
     draft["off_above"] = _or_unlimited(given.off_above)
     draft["factor"] = given.draft_steps * (1.0 if given.draft_cost is None else given.draft_cost)
     draft["window"] = step.window_tokens
-    for name in _COEFFICIENTS:
+    for name in COEFFICIENTS:
         draft[name] = getattr(step, name)
     return step, draft, np.array(given.survival)
 
