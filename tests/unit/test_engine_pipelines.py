@@ -123,6 +123,21 @@ def test_a_deadline_frees_the_queue_of_all_lanes(plain: bool) -> None:
     assert late.first_scheduled_s[3] == pytest.approx(0.014)
 
 
+def test_a_replica_that_fails_loses_every_lane(plain: bool) -> None:
+    """Both are under way at 12 ms, one in each lane; at 20 ms the replica is back and both begin anew."""
+    requests = Requests.of([0.0, 0.0], 10, 3)
+    config = EngineConfig(max_num_seqs=2, kv_blocks=4)
+    lost = simulate(requests, FLAT, config, outages=[Outage(0, 0.012, 0.020)], plain=plain)
+    assert lost.restarts is not None
+    assert lost.restarts.tolist() == [1, 1]
+    assert lost.first_token_s == pytest.approx([0.030, 0.034])
+    assert lost.finish_s == pytest.approx([0.050, 0.054])
+    drained = simulate(
+        requests, FLAT, config, outages=[Outage(0, 0.012, 0.020, drain=True)], plain=plain
+    )
+    assert drained.finish_s == pytest.approx([0.030, 0.034])
+
+
 @pytest.mark.parametrize(
     ("settings", "options", "said"),
     [
@@ -133,7 +148,6 @@ def test_a_deadline_frees_the_queue_of_all_lanes(plain: bool) -> None:
         ({"speculation": Speculation.of([0.5], draft_cost=0.1)}, {}, "speculation: is not"),
         ({"priority": "strict"}, {}, "priority: strict: is not"),
         ({"retries": 1}, {}, "retries: is not"),
-        ({}, {"outages": [Outage(0, 1.0)]}, "outages: is not"),
         ({}, {"router": "central_queue"}, "router: central_queue: is not"),
     ],
 )

@@ -282,21 +282,10 @@ def _outage(st: State, r: int, kind: int, now_s: float) -> None:
     if kind == DRAINS:
         return
     stop(st, r, now_s)
-    lost = _empty(st, r, now_s)
+    lost = empty(st, r, now_s, True, -1, -1)[0]
     while lost >= 0:
         after = st.request[lost].behind
-        st.request[lost].generated = 0
-        st.request[lost].first_token_s = st.request[lost].finish_s = math.nan
-        if p.hides:
-            st.hidden[lost].visible_s = math.nan
-        if p.swap_blocks > 0:
-            st.swapped[lost] = 0
-        st.extra[lost].restarts += 1
-        if p.expiring:
-            late_s = max(st.extra[lost].actual_s + st.extra[lost].timeout_s, now_s)
-            expect_expiry(st, lost, late_s)
-            if p.retries > 0:
-                st.again[lost].deadline_s = late_s
+        begin_anew(st, lost, now_s)
         arrive(st, lost, now_s)
         lost = after
 
@@ -326,10 +315,27 @@ def stop(st: State, r: int, now_s: float) -> None:
 
 
 @compiled
-def _empty(st: State, r: int, now_s: float) -> int:
-    """Everything leaves a replica; returns the first of a list of those that were not over: running ones, then waiting ones."""
+def begin_anew(st: State, i: int, now_s: float) -> None:
+    """Request i has lost all that it had, and will arrive again; its deadline stays, if it is still to come."""
+    p, request = st.p[0], st.request[i]
+    request.generated = 0
+    request.first_token_s = request.finish_s = math.nan
+    if p.hides:
+        st.hidden[i].visible_s = math.nan
+    if p.swap_blocks > 0:
+        st.swapped[i] = 0
+    st.extra[i].restarts += 1
+    if p.expiring:
+        late_s = max(st.extra[i].actual_s + st.extra[i].timeout_s, now_s)
+        expect_expiry(st, i, late_s)
+        if p.retries > 0:
+            st.again[i].deadline_s = late_s
+
+
+@compiled
+def empty(st: State, r: int, now_s: float, queue_too: bool, first: int, last: int) -> tuple[int, int]:
+    """Everything leaves a replica; a list of those that were not over, from `first` to `last`, goes on with running ones, then waiting ones."""
     rec, p = st.replica[r], st.p[0]
-    first, last = -1, -1
     while rec.first >= 0:
         k = rec.first
         i = st.slot[r, k].row
@@ -342,7 +348,7 @@ def _empty(st: State, r: int, now_s: float) -> int:
         else:
             left(st, i, now_s)
     q = queue_of(st, r)
-    for line in range(q, q if p.central else q + p.levels):
+    for line in range(q, q + p.levels if queue_too and not p.central else q):
         while head_of_line(st, line) >= 0:
             i = pop_line(st, line)
             st.queue[q].length -= 1
@@ -359,7 +365,7 @@ def _empty(st: State, r: int, now_s: float) -> int:
     rec.fresh = rec.kv_read = rec.window_read = 0
     rec.status = IDLE
     rec.key_s = math.inf
-    return first
+    return first, last
 
 
 @compiled

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from fleetplan.engine.config import EngineConfig
-from fleetplan.engine.load import Outage
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
@@ -20,9 +18,7 @@ def of_a_lane(config: EngineConfig, stages: int) -> EngineConfig:
     return replace(config, max_num_seqs=max(config.max_num_seqs // stages, 1))
 
 
-def check_pipeline(
-    requests: Requests, steptime: StepTime, config: EngineConfig, router: str, outages: Sequence[Outage]
-) -> None:
+def check_pipeline(requests: Requests, steptime: StepTime, config: EngineConfig, router: str) -> None:
     """Raise InputError for what is not simulated in a pipeline."""
     if steptime.stages == 1:
         return
@@ -41,7 +37,6 @@ def check_pipeline(
         ("speculation", config.speculation is not None),
         (f"priority: {config.priority}", config.priority != "none"),
         ("retries", config.retries > 0),
-        ("outages", len(outages) > 0),
         ("requests: answers above 1", len(requests) > 0 and requests.answers.max() > 1),
         ("router: central_queue", router == "central_queue"),
     ):

@@ -10,6 +10,7 @@ from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.clock import at, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.fleet import (
+    AT_THE_DOOR,
     LEAST_KV,
     NEVER_FITS,
     POWER_OF_TWO,
@@ -18,16 +19,19 @@ from fleetplan.engine.fleet import (
     QUEUE_TOKENS,
     RANDOM,
     ROUND_ROBIN,
+    begin_anew,
+    empty,
     stop,
 )
 from fleetplan.engine.jit import compiled
 from fleetplan.engine.leaving import give_up
-from fleetplan.engine.outcome import REJECTED, UNFINISHED
+from fleetplan.engine.load import COMES_UP, DRAINS
+from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import head_of, push_back
 from fleetplan.engine.state import BUSY, STRETCH, State
 from fleetplan.engine.steps import begin_step, commit_step
 
-COMMIT, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3
+COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
 @compiled
@@ -43,7 +47,7 @@ def run_lanes(
             row += 1
         key, kind, index = math.inf, BEGIN, -1
         for h in range(len(home)):
-            if home[h].key_s < key or (home[h].key_s == key and home[h].kind < kind):
+            if home[h].key_s < key or (home[h].key_s == key and index >= 0 and home[h].kind < kind):
                 key, kind, index = home[h].key_s, home[h].kind, h
         arrival, arriving = math.inf, -1
         if row < n:
@@ -58,7 +62,11 @@ def run_lanes(
             when = st.expiry[0].time_s + 2 * NANOSECOND
             if when < key or (when == key and kind > EXPIRY):
                 key, kind, index = when, EXPIRY, st.expiry[0].row
-        if math.isinf(key) or key > p.until_s:
+        if p.next_outage < len(st.outage):
+            when = st.outage[p.next_outage].time_s
+            if (when < key or (when == key and kind > OUTAGE)) and (index >= 0 or st.door[0] >= 0):
+                key, kind, index = when, OUTAGE, p.next_outage
+        if index < 0 or key > p.until_s:
             break
         if kind == COMMIT:
             _end(st, home, lane, index)
@@ -75,12 +83,15 @@ def run_lanes(
             pop_pair(st.expiry, p.expiries)
             p.expiries -= 1
             if st.request[index].outcome == UNFINISHED and math.isnan(st.request[index].first_token_s):
-                give_up(st, index, key - 2 * NANOSECOND)
-                _wake(st, home, lane, st.request[index].served_by * len(home) // len(lane), key)
+                _expire(st, home, lane, index, key)
+        elif kind == OUTAGE:
+            p.next_outage += 1
+            _outage(st, home, lane, st.outage[index].replica, st.outage[index].kind, key)
         else:
             _start(st, stage, overhead, compute, memory, home, lane, index)
     if p.until_s < math.inf:
-        _break_off(st, home, lane, p.until_s)
+        for h in range(len(home)):
+            _break_off(st, home, lane, h, p.until_s)
 
 
 @compiled
@@ -206,6 +217,15 @@ def _arrive(st: State, home: Any, lane: Any, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and its replica look."""
     p, stages = st.p[0], len(lane) // len(home)
     h = _route(st, home, lane, i)
+    if h < 0:  # nobody is up: it waits at the door
+        st.request[i].behind = -1
+        if st.door[0] < 0:
+            st.door[0] = i
+        else:
+            st.request[st.door[1]].behind = i
+        st.door[1] = i
+        st.request[i].served_by = AT_THE_DOOR
+        return
     st.request[i].served_by = h * stages
     refused = 0
     if p.limited and held_at_end(st, i) > p.total_blocks:
@@ -227,24 +247,38 @@ def _arrive(st: State, home: Any, lane: Any, i: int, now_s: float) -> None:
 
 @compiled
 def _route(st: State, home: Any, lane: Any, i: int) -> int:
-    """The replica of arrival i; ties go to the lowest."""
-    p, count = st.p[0], len(home)
+    """The replica of arrival i among those that are up; ties go to the lowest; −1: none is up."""
+    p = st.p[0]
+    if p.up == 0:
+        return -1
     if p.router == ROUND_ROBIN:
         p.routed += 1
-        return (p.routed - 1) % count
+        return _nth_up(home, (p.routed - 1) % p.up)
     if p.router == RANDOM:
-        return st.extra[i].draw_0
+        return _nth_up(home, st.extra[i].draw_0 % p.up)
     if p.router == POWER_OF_TWO:
-        a, b = min(st.extra[i].draw_0, st.extra[i].draw_1), max(st.extra[i].draw_0, st.extra[i].draw_1)
+        one, two = st.extra[i].draw_0 % p.up, st.extra[i].draw_1 % p.up
+        a, b = _nth_up(home, min(one, two)), _nth_up(home, max(one, two))
         return b if _outstanding(st, home, lane, b) < _outstanding(st, home, lane, a) else a
     if p.router == PREFIX_AFFINE and st.extra[i].affinity >= 0:
-        return st.extra[i].affinity % count
+        return _nth_up(home, st.extra[i].affinity % p.up)
     best, least = -1, 0
-    for h in range(count):
-        load = p.total_blocks - home[h].free if p.router == LEAST_KV else _outstanding(st, home, lane, h)
-        if best < 0 or load < least:
-            best, least = h, load
+    for h in range(len(home)):
+        if home[h].up:
+            load = p.total_blocks - home[h].free if p.router == LEAST_KV else _outstanding(st, home, lane, h)
+            if best < 0 or load < least:
+                best, least = h, load
     return best
+
+
+@compiled
+def _nth_up(home: Any, n: int) -> int:
+    for h in range(len(home)):
+        if home[h].up:
+            if n == 0:
+                return h
+            n -= 1
+    return -1
 
 
 @compiled
@@ -253,6 +287,59 @@ def _outstanding(st: State, home: Any, lane: Any, h: int) -> int:
     for k in range(h * stages, (h + 1) * stages):
         total += st.replica[k].outstanding
     return total
+
+
+@compiled
+def _expire(st: State, home: Any, lane: Any, i: int, key_s: float) -> None:
+    """Request i has no token by its deadline; who stood behind it may now be admitted."""
+    when_s = key_s - 2 * NANOSECOND
+    k = st.request[i].served_by
+    if k == AT_THE_DOOR:
+        st.request[i].outcome = TIMED_OUT
+        st.request[i].finish_s = when_s
+        if st.p[0].dynamic:
+            spawn(st, i, when_s)
+        return
+    give_up(st, i, when_s)
+    _wake(st, home, lane, k * len(home) // len(lane), key_s)
+
+
+@compiled
+def _outage(st: State, home: Any, lane: Any, h: int, kind: int, now_s: float) -> None:
+    """A replica goes down and loses what it had, stops taking new requests, or comes up."""
+    p, stages = st.p[0], len(lane) // len(home)
+    if kind == COMES_UP:
+        if not home[h].up:
+            home[h].up = 1
+            p.up += 1
+        i = st.door[0]
+        st.door[0] = -1
+        while i >= 0:
+            after = st.request[i].behind
+            if st.request[i].outcome == UNFINISHED:
+                _arrive(st, home, lane, i, now_s)
+            i = after
+        _wake(st, home, lane, h, now_s)
+        return
+    if home[h].up:
+        home[h].up = 0
+        p.up -= 1
+    if kind == DRAINS:
+        return
+    _break_off(st, home, lane, h, now_s)
+    lost, last = -1, -1
+    for k in range(h * stages, (h + 1) * stages):
+        lost, last = empty(st, k, now_s, k == (h + 1) * stages - 1, lost, last)
+        lane[k].free_at_s = now_s
+        lane[k].ready_s = math.inf
+    home[h].free = p.total_blocks
+    home[h].gate_s = -math.inf
+    _expect(st, home, lane, h)
+    while lost >= 0:
+        after = st.request[lost].behind
+        begin_anew(st, lost, now_s)
+        _arrive(st, home, lane, lost, now_s)
+        lost = after
 
 
 @compiled
@@ -268,11 +355,11 @@ def _sample_wait(st: State, k: int, from_s: float, until_s: float) -> None:
 
 
 @compiled
-def _break_off(st: State, home: Any, lane: Any, until_s: float) -> None:
-    """The run ends here, whatever is in flight."""
-    for h in range(len(home)):
-        home[h].busy_s -= max(home[h].gate_s - until_s, 0.0)
-    for k in range(len(lane)):
+def _break_off(st: State, home: Any, lane: Any, h: int, until_s: float) -> None:
+    """This replica ends here, whatever is in flight."""
+    stages = len(lane) // len(home)
+    home[h].busy_s -= max(home[h].gate_s - until_s, 0.0)
+    for k in range(h * stages, (h + 1) * stages):
         if st.replica[k].status == BUSY:
             stop(st, k, until_s)
         elif st.replica[k].running > 0 and st.p[0].resolution_s > 0.0:

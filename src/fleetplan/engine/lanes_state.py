@@ -17,11 +17,11 @@ STAGE = np.dtype([(name, "f8") for name in COEFFICIENTS])
 HOME = np.dtype(
     [
         ("free", "i8"), ("gate_s", "f8"), ("starts", "i8"), ("begin_s", "f8"), ("busy_s", "f8"),
-        ("key_s", "f8"), ("kind", "i8"), ("lane", "i8"),
+        ("key_s", "f8"), ("kind", "i8"), ("lane", "i8"), ("up", "i8"),
     ]
 )  # fmt: skip
 """A replica: its free blocks, when the longest stage is free, how many steps have started, when the next one starts, and the first
-of its events: when, of which kind, and of which lane if a step ends."""
+of its events: when, of which kind, and of which lane if a step ends; whether it takes new requests."""
 LANE = np.dtype([("ready_s", "f8"), ("free_at_s", "f8"), ("turn", "i8")])
 """Since when it has something to look at (infinite: nothing), when its last step ended, and which start of its home that was."""
 
@@ -47,6 +47,7 @@ def make_pipelines(
     seed: int,
     until_s: float = np.inf,
     closed: tuple[int, float] | None = None,
+    outages: NDArray[Any] | None = None,
     resolution_s: float = 0.0,
     samples: int = 0,
 ) -> Pipelines:
@@ -61,11 +62,11 @@ def make_pipelines(
         seed,
         until_s,
         closed,
-        None,
+        outages,
         resolution_s,
         samples,
     )
-    state.p["stages"] = stages
+    state.p["stages"], state.p["up"] = stages, replicas
     state.replica["queue"] = np.arange(replicas * stages) // stages
     if router in (1, 5):
         draws = np.random.default_rng(seed).integers(0, replicas, (len(requests), 2))
@@ -74,6 +75,7 @@ def make_pipelines(
     for name in COEFFICIENTS:
         stage[name] = getattr(longest, name)
     home = np.zeros(replicas, HOME)
+    home["up"] = 1
     home["free"] = state.p["total_blocks"][0]
     home["gate_s"], home["begin_s"], home["key_s"] = -np.inf, np.inf, np.inf
     lane = np.zeros(replicas * stages, LANE)

@@ -299,6 +299,17 @@ class Plain(Schedulers, Clients):
         replica.open = not self.central
         if kind == DRAINS:
             return
+        for s in self.lose(replica, now_s):
+            s.computed = s.generated = s.blocks = 0
+            s.emitting = False
+            s.whole, s.swapped = [], 0
+            s.first_token_s = s.first_visible_s = math.nan
+            s.restarts += 1
+            self.expect_expiry(s, max(s.arrival_s + s.timeout_s, now_s))
+            self.arrive(s, now_s)
+
+    def lose(self, replica: Replica, now_s: float) -> list[Sequence]:
+        """Everything leaves a replica; returns those that were not over: running ones, then waiting ones."""
         lost = [s for s in replica.running if s.outcome == UNFINISHED]
         self.left([s for s in replica.running if s.outcome == TIMED_OUT], now_s)
         if not self.central:
@@ -314,15 +325,8 @@ class Plain(Schedulers, Clients):
         if self.config.prefix_cache is not None:
             replica.cache = Cache(self.config.prefix_cache)
             for s in self.sequences:
-                s.seated = -1 if s.seated == index else s.seated
-        for s in lost:
-            s.computed = s.generated = s.blocks = 0
-            s.emitting = False
-            s.whole, s.swapped = [], 0
-            s.first_token_s = s.first_visible_s = math.nan
-            s.restarts += 1
-            self.expect_expiry(s, max(s.arrival_s + s.timeout_s, now_s))
-            self.arrive(s, now_s)
+                s.seated = -1 if s.seated == replica.index else s.seated
+        return lost
 
     def wake_all(self, replica: Replica, now_s: float) -> None:
         """Let whoever takes from this replica's queue look at it."""

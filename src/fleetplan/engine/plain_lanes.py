@@ -10,10 +10,11 @@ from typing import Any
 from fleetplan.engine.config import NANOSECOND, EngineConfig
 from fleetplan.engine.lanes import of_a_lane
 from fleetplan.engine.load import ClosedLoop, Outage
+from fleetplan.engine.outcome import UNFINISHED
 from fleetplan.engine.plain import BEGIN, Plain
 from fleetplan.engine.plain_cost import scalar_cost
 from fleetplan.engine.plain_schedulers import Offer
-from fleetplan.engine.plain_sequence import Replica
+from fleetplan.engine.plain_sequence import Replica, Sequence
 from fleetplan.physics.steptime import StepTime
 from fleetplan.traffic.requests import Requests
 
@@ -89,19 +90,16 @@ class PlainLanes(Plain):
         self.homes = [Home(replica, stages) for replica in self.replicas]
         self.replicas = list(self.homes)
 
-    def run(self) -> None:
-        """Simulate to the end; what is cut off by `until_s` has its time counted."""
-        super().run()
-        for home in self.homes:
-            if self.until_s < math.inf:
-                home.busy_s -= max(home.gate_s - self.until_s, 0.0)
-
     def ticket(self, replica: Replica) -> int:
         assert isinstance(replica, Lane)
-        return replica.index * self.stages + replica.number
+        lanes = len(self.homes) * self.stages
+        return replica.index * self.stages + replica.number + replica.home.incarnation * lanes
 
     def end(self, ticket: int) -> None:
-        self.commit(self.homes[ticket // self.stages].lanes[ticket % self.stages])
+        at = ticket % (len(self.homes) * self.stages)
+        lane = self.homes[at // self.stages].lanes[at % self.stages]
+        if ticket == self.ticket(lane):
+            self.commit(lane)
 
     def wake_all(self, replica: Replica, now_s: float) -> None:
         self.wake(replica, now_s)
@@ -165,11 +163,23 @@ class PlainLanes(Plain):
 
     def break_off(self, replica: Replica, now_s: float) -> None:
         assert isinstance(replica, Home)
+        replica.busy_s -= max(replica.gate_s - now_s, 0.0)
         for lane in replica.lanes:
             if lane.step_end_s < math.inf:
                 self.count_time(lane, now_s)
             elif lane.running:
                 self.spans.append((lane.free_at_s, now_s, lane.width, self.held(lane)))
+
+    def lose(self, replica: Replica, now_s: float) -> list[Sequence]:
+        assert isinstance(replica, Home)
+        running = [s for lane in replica.lanes for s in lane.running if s.outcome == UNFINISHED]
+        lost = running + super().lose(replica, now_s)
+        replica.gate_s = -math.inf
+        for lane in replica.lanes:
+            lane.running, lane.scheduled = [], []
+            lane.step_end_s = lane.ready_s = math.inf
+            lane.free_at_s = now_s
+        return lost
 
     def check_blocks(self, replica: Replica) -> None:
         """What all lanes hold and what is free is all there is."""

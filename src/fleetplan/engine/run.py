@@ -58,7 +58,7 @@ def simulate(
     check_seed(seed)
     check_step(requests, steptime, config)
     check_requests(requests, config, replicas, router, closed_loop, outages)
-    check_pipeline(requests, steptime, config, router, outages)
+    check_pipeline(requests, steptime, config, router)
     if resolution_s is not None and not 0 < resolution_s < np.inf:
         raise InputError(f"resolution_s: must be above 0 (got {resolution_s})")
     if plain:
@@ -191,7 +191,7 @@ def _compiled(
         from fleetplan.engine.lanes_kernel import run_lanes
         from fleetplan.engine.lanes_state import make_pipelines
 
-        pipelines = make_pipelines(*common, resolution_s or 0.0, samples)
+        pipelines = make_pipelines(*common, events, resolution_s or 0.0, samples)
         run_lanes(*pipelines)
         state, busy_s = pipelines.state, pipelines.home["busy_s"].copy()
     else:
