@@ -39,7 +39,5 @@ def test_one_lane_at_a_time_has_the_throughput_of_no_pipeline() -> None:
     requests = Requests.of(np.zeros(200), 50, 21)
     whole = affine(STEP_S, 0.0, 0.0)
     alone = simulate(requests, whole, EngineConfig(max_num_seqs=8))
-    halves = simulate(
-        requests, replace(whole, stages=2, stage=whole), EngineConfig(max_num_seqs=16)
-    )
+    halves = simulate(requests, replace(whole, stages=2, stage=whole), EngineConfig(max_num_seqs=16))
     assert halves.makespan_s == pytest.approx(alone.makespan_s, rel=0.02)

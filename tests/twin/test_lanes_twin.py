@@ -55,9 +55,7 @@ def test_one_replica(requests: Requests, config: EngineConfig, cost: StepTime) -
 def test_fleets(
     requests: Requests, config: EngineConfig, cost: StepTime, replicas: int, router: str, seed: int
 ) -> None:
-    slow, fast = both(
-        requests, cost, with_pool(config, router), replicas=replicas, router=router, seed=seed
-    )
+    slow, fast = both(requests, cost, with_pool(config, router), replicas=replicas, router=router, seed=seed)
     agree(slow, fast)
     conserve(fast)
 
@@ -89,9 +87,7 @@ def test_closed_loop(
 
 @given(workloads(), lanes(), pipelines(), st.integers(1, 6), st.integers(0, 2**31))
 @settings(max_examples=40)
-def test_sessions(
-    requests: Requests, config: EngineConfig, cost: StepTime, sessions: int, seed: int
-) -> None:
+def test_sessions(requests: Requests, config: EngineConfig, cost: StepTime, sessions: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     owner = rng.integers(0, sessions, len(requests))
     first = np.zeros(len(requests), dtype=bool)

@@ -132,9 +132,7 @@ def test_a_replica_that_fails_loses_every_lane(plain: bool) -> None:
     assert lost.restarts.tolist() == [1, 1]
     assert lost.first_token_s == pytest.approx([0.030, 0.034])
     assert lost.finish_s == pytest.approx([0.050, 0.054])
-    drained = simulate(
-        requests, FLAT, config, outages=[Outage(0, 0.012, 0.020, drain=True)], plain=plain
-    )
+    drained = simulate(requests, FLAT, config, outages=[Outage(0, 0.012, 0.020, drain=True)], plain=plain)
     assert drained.finish_s == pytest.approx([0.030, 0.034])
 
 

@@ -35,9 +35,7 @@ COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
 @compiled
-def run_lanes(
-    st: State, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any
-) -> None:
+def run_lanes(st: State, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any) -> None:
     """Simulate to the last token, or to `until_s`. Order at equal times: the constants COMMIT to BEGIN, then the lowest replica."""
     p = st.p[0]
     n = len(st.request)
@@ -185,9 +183,7 @@ def _stage_s(st: State, stage: Any, overhead: Any, compute: Any, memory: Any) ->
     """The longest stage's time for the work of the step that begins."""
     x, w = stage[0], st.work[0]
     of_compute = (
-        at(st, compute, x.compute_slope_s, w.tokens)
-        + x.pair_s * w.pairs
-        + x.window_pair_s * w.window_pairs
+        at(st, compute, x.compute_slope_s, w.tokens) + x.pair_s * w.pairs + x.window_pair_s * w.window_pairs
     )
     of_memory = (
         at(st, memory, x.memory_slope_s, w.tokens)

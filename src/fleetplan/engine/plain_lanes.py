@@ -149,7 +149,11 @@ class PlainLanes(Plain):
         """One that was preempted comes back where there is room for all that it knows, else lanes could preempt each other for ever."""
         offer = super().offer(replica, left, whole_life)
         s = replica.waiting[0]
-        if self.stages > 1 and s.preemptions and s.held(s.known, self.config.block_size) > replica.free_blocks:
+        if (
+            self.stages > 1
+            and s.preemptions
+            and s.held(s.known, self.config.block_size) > replica.free_blocks
+        ):
             return replace(offer, taken=math.nan)
         return offer
 
