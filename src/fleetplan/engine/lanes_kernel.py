@@ -130,9 +130,9 @@ def _start(
     own, p = home[h], st.p[0]
     k = -1
     for other in range(h * stages, (h + 1) * stages):
-        if st.replica[other].status != BUSY and lane[other].ready_s <= own.begin_s + NANOSECOND:
-            if k < 0 or lane[other].turn < lane[k].turn:
-                k = other
+        free = st.replica[other].status != BUSY and lane[other].ready_s <= own.begin_s + NANOSECOND
+        if free and (k < 0 or lane[other].turn < lane[k].turn):
+            k = other
     rec = st.replica[k]
     rec.now_s = max(lane[k].ready_s, own.gate_s)
     lane[k].ready_s = math.inf
