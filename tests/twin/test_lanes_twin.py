@@ -34,7 +34,7 @@ def lanes(draw: st.DrawFn) -> EngineConfig:
 
 
 @given(workloads(), lanes(), pipelines())
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_one_replica(requests: Requests, config: EngineConfig, cost: StepTime) -> None:
     slow, fast = both(requests, cost, config, resolution_s=0.0137123457)
     agree(slow, fast)
@@ -51,7 +51,7 @@ def test_one_replica(requests: Requests, config: EngineConfig, cost: StepTime) -
 @given(
     workloads(), lanes(), pipelines(), st.integers(2, 4), st.sampled_from(LANE_ROUTERS), st.integers(0, 2**31)
 )
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_fleets(
     requests: Requests, config: EngineConfig, cost: StepTime, replicas: int, router: str, seed: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_fleets(
 
 
 @given(st.integers(2, 12), st.integers(0, 2**31), st.sampled_from([1, 4, 16]), st.sampled_from([2, 3, 4]))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_lanes_that_fight_for_blocks_all_come_to_an_end(
     count: int, seed: int, chunk: int, stages: int
 ) -> None:
@@ -76,7 +76,7 @@ def test_lanes_that_fight_for_blocks_all_come_to_an_end(
 
 
 @given(workloads(), lanes(), pipelines(), st.integers(1, 9), st.sampled_from([0.0, 0.03]))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_closed_loop(
     requests: Requests, config: EngineConfig, cost: StepTime, users: int, think_s: float
 ) -> None:
@@ -104,7 +104,7 @@ def test_sessions(requests: Requests, config: EngineConfig, cost: StepTime, sess
     workloads(), lanes(), pipelines(), st.sampled_from(LANE_ROUTERS),
     st.lists(st.tuples(st.integers(0, 1), st.floats(0, 0.6), st.floats(0.001, 0.5), st.booleans()), min_size=1, max_size=3),
 )  # fmt: skip
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_outages(
     requests: Requests, config: EngineConfig, cost: StepTime, router: str, when: list[Any]
 ) -> None:
@@ -121,7 +121,7 @@ def test_outages(
 
 
 @given(workloads(), lanes(), pipelines(), st.floats(0.0, 1.0))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_run_that_is_cut_off(
     requests: Requests, config: EngineConfig, cost: StepTime, until_s: float
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_is_cut_off(
 
 
 @given(workloads(), lanes(), st.sampled_from(sorted(COSTS)), st.sampled_from(LANE_ROUTERS))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_pipeline_of_one_stage_is_the_ordinary_engine(
     requests: Requests, config: EngineConfig, cost: str, router: str
 ) -> None:

@@ -126,13 +126,8 @@ def _start(
     st: State, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any, h: int
 ) -> None:
     """Of the lanes that are free now the one that started longest ago forms a step, or gives up its turn."""
-    stages = len(lane) // len(home)
     own, p = home[h], st.p[0]
-    k = -1
-    for other in range(h * stages, (h + 1) * stages):
-        free = st.replica[other].status != BUSY and lane[other].ready_s <= own.begin_s + NANOSECOND
-        if free and (k < 0 or lane[other].turn < lane[k].turn):
-            k = other
+    k = _turn_of(st, home, lane, h)
     rec = st.replica[k]
     rec.now_s = max(lane[k].ready_s, own.gate_s)
     lane[k].ready_s = math.inf
@@ -163,6 +158,17 @@ def _start(
         _wake(st, home, lane, h, start_s)
     else:
         _expect(st, home, lane, h)
+
+
+@compiled
+def _turn_of(st: State, home: Any, lane: Any, h: int) -> int:
+    """The lane whose turn it is; given by a function, for a number that is −1 at first would have `begin_step` compiled twice."""
+    stages, k = len(lane) // len(home), -1
+    for other in range(h * stages, (h + 1) * stages):
+        free = st.replica[other].status != BUSY and lane[other].ready_s <= home[h].begin_s + NANOSECOND
+        if free and (k < 0 or lane[other].turn < lane[k].turn):
+            k = other
+    return k
 
 
 @compiled
