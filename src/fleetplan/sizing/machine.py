@@ -250,7 +250,7 @@ def unserved(built: Machine, mix: Requests) -> str | None:
     try:
         check_requests(mix, built.config, 1, built.router, None)
         levels_of(mix, built.config)
-        check_pipeline(mix, built.step, built.config, built.router, ())
+        check_pipeline(mix, built.step, built.config, built.router)
     except InputError as error:
         return "; ".join(_sentence(line) for line in error.lines)
     return None
