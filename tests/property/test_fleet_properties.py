@@ -75,7 +75,7 @@ def test_the_stock_holds_what_is_said_and_no_more(
 
 
 loads = st.lists(st.floats(0, 20), min_size=2, max_size=24)
-times_s = st.floats(0, 9000)
+times_s = st.integers(0, 9000).map(float)
 
 
 @given(loads, times_s, times_s, times_s, st.integers(1, 4))
