@@ -24,14 +24,20 @@ workload:
       output_tokens: {geometric: {mean: 250, max: 2048}}
       shared_prefix: {tokens: 800, share: 0.9}
       sessions: {turns: 3, gap: 10 s}
+      adapters: {count: 20, zipf: 1.1, rank: 16}
+      timeout: 30 s
       slo: {ttft: {p99: 1 s}, tpot: {p95: 40 ms}, attainment: {share: 0.9, e2e: 9 s}}
     - name: batch
       arrivals: {process: mmpp, states: [{rate: 1 req/s, mean_stay: 5 s}, {rate: 9 req/s, mean_stay: 1 s}]}
       empirical: azure-2023-conv
+      adapters: {shares: {acme: 0.5, beta: 0.2}, rank: 8, targets: [q, v]}
+  clients: {retries: 3, backoff: 500 ms}
 candidates:
   gpu: [h100-sxm]
   tensor_parallel: [4, 8]
-  scheduler: [{policy: chunked, max_num_seqs: 256}]
+  scheduler:
+    - {policy: chunked, max_num_seqs: 256, max_adapters: 8, adapter_load: 20 ms, preemption: {swap: 64 GB, link: 25 GB/s}}
+    - {max_adapters: 16, adapter_link: 25 GB/s, priority: weighted, priority_weights: [4, 1], max_wait: 30 s}
   speculation: [none, {draft: eagle3, tokens: 3, acceptance: [0.75, 0.70, 0.66]}]
   engine: [vllm, {name: sglang, block_size: 32}]
 step_time: {roofline: {efficiency: 0.7}}

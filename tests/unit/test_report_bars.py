@@ -19,3 +19,11 @@ def test_few_bars_are_not_squeezed_out_by_axis_and_legend(bars: int) -> None:
     assert stacked["height"] - legend_and_axis >= 25 * bars
     levers = tornado([{"label": label, "value": 2.0, "better": True} for label in labels], "USD/h", 1.0)
     assert levers["height"] - 40 >= 25 * bars
+
+
+def test_every_part_of_a_bar_has_a_colour_of_its_own() -> None:
+    parts = ("weights", "KV cache", "LoRA adapters", "runtime and reserve")
+    rows = [{"label": "one", "part": part, "value": 1.0} for part in parts]
+    shades = stacked_bars(rows, "memory", parts, ["one"])["encoding"]["color"]["scale"]["range"]
+    assert len(set(shades)) == 4
+    assert shades[-1] == "var(--rest)"

@@ -29,9 +29,7 @@ def stacked_bars(rows: Sequence[Row], title: str, parts: Sequence[str], order: S
                 "part:N",
                 title=None,
                 sort=list(parts),
-                scale=alt.Scale(
-                    domain=list(parts), range=["var(--s1)", "var(--s4)", "var(--rest)"][: len(parts)]
-                ),
+                scale=alt.Scale(domain=list(parts), range=_shades(len(parts))),
             ),
             tooltip=[
                 alt.Tooltip("label:N"),
@@ -96,3 +94,9 @@ def ranked(rows: Sequence[Row], title: str, mark: tuple[float, str], tick_step: 
         x="value:Q", y=alt.value(0), text="label:N"
     )
     return finished(alt.layer(bars, rule, text), 32 * len(order) + _AXIS)
+
+
+def _shades(parts: int) -> list[str]:
+    """A colour for each part of a bar; the last of three or more is what is left over."""
+    named = ["var(--s1)", "var(--s4)", "var(--s5)", "var(--s3)", "var(--s2)"]
+    return named[:parts] if parts < 3 else [*named[: parts - 1], "var(--rest)"]
