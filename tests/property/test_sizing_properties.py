@@ -146,7 +146,7 @@ def test_brute_force_agrees_with_the_search(seed: int) -> None:
     check_against_brute_force(planned(**random_changes(seed)))
 
 
-@pytest.mark.parametrize("seed", range(200, 210))
+@pytest.mark.parametrize("seed", range(200, 206))
 def test_brute_force_agrees_where_there_are_pipelines(seed: int) -> None:
     changes = random_changes(seed)
     grid = changes["candidates"] | {"pipeline_parallel": [1, 2, 4], "tensor_parallel": [1, 2]}

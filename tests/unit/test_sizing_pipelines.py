@@ -11,7 +11,7 @@ import pytest
 from fleetplan import catalog, spec
 from fleetplan.physics.pipeline import decode_turn_s
 from fleetplan.physics.steptime import affine, to_json
-from fleetplan.sizing import buying, decide, levers
+from fleetplan.sizing import buying, decide, levers, resilience
 from fleetplan.sizing.binding import resource_bound
 from fleetplan.sizing.bounds import least_work_s
 from fleetplan.sizing.decide import Plan, sustainable_rate_per_s
@@ -118,20 +118,23 @@ def test_ranked_classes_and_clients_that_send_again_are_refused_too() -> None:
     assert "retries is not simulated in a pipeline" in again.reason
 
 
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        ({"outages": {"replicas": 1, "recovery": "1 min"}}, "policy.outages is not simulated for pipelines"),
-({"autoscaling": {"start_up": "5 min", "minimum": 1}}, "policy.autoscaling is not simulated for pipelines"),
-    ],
-)  # fmt: skip
-def test_a_policy_that_takes_replicas_away_is_refused(policy: dict[str, Any], said: str) -> None:
-    subject = planned(policy=policy)
-    refused = buying.refused(subject.scenario.policy, only(subject).candidate)
-    assert refused is not None
-    assert said in refused
-    flat = replace(only(subject).candidate, pipeline_parallel=1)
-    assert buying.refused(subject.scenario.policy, flat) is None
+def test_a_decided_pipeline_is_simulated_through_its_faults() -> None:
+    """A pipeline that fails takes its two stages with it; what it had is served by the others, who need a spare for it."""
+    subject = planned(
+        {"weights": ["bf16"], "scheduler": [{"max_num_batched_tokens": 2048}]},
+        chat={"arrivals": {"process": "poisson", "rate": "4 req/s"}, "output_tokens": 4},
+        policy={"outages": {"replicas": 1, "recovery": "20 s"}},
+        simulation={"horizon": "60 s", "replications": 1},
+    )
+    candidate = only(subject).candidate
+    assert buying.refused(subject.scenario.policy, candidate) is None
+    found = decide.decide(subject)
+    assert found.chosen is not None
+    assert found.chosen.fleet is not None
+    (faced,) = resilience.resilience(found)
+    assert faced.needed_replicas is not None
+    assert faced.needed_replicas >= found.chosen.fleet.replicas
+    assert faced.needed_replicas <= found.chosen.fleet.replicas + 2
 
 
 def test_a_pool_of_pipelines_is_refused() -> None:

@@ -112,14 +112,6 @@ def _refused(policy: Policy, candidate: Candidate) -> str | None:
             f"TP {candidate.tensor_parallel} does not fit within one node of {node} GPUs; "
             "larger nodes are stated by policy.buy_unit or policy.instances"
         )
-    return _unstaged(policy) if candidate.pipeline_parallel > 1 else None
-
-
-def _unstaged(policy: Policy) -> str | None:
-    """What of the policy is not planned for pipelines: the engine takes no replica of them away in mid-run."""
-    for key in ("outages", "autoscaling"):
-        if getattr(policy, key) is not None:
-            return f"policy.{key} is not simulated for pipelines; drop it, or plan PP 1"
     return None
 
 
