@@ -67,7 +67,11 @@ def queueing(store: Store, scenario: str) -> Section:
         )
     else:
         blocks.append(
-            Missing("The decided candidate has no closed form: it drafts, has two pools or holds adapters.")
+            Missing(
+                "No candidate was decided on, so there are no closed forms about a count."
+                if chosen is None
+                else "The decided candidate has no closed form: it drafts, has two pools or holds adapters."
+            )
         )
     blocks += _chain(store, scenario, chosen) + _room(store, scenario, chosen)
     sizes = store.table("endpoints", scenario, order="ALL") if store.has("endpoints", "scenario") else []
