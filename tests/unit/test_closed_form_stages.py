@@ -74,7 +74,7 @@ def test_queueing(tmp_path):
     ("given", "basis", "drafts"),
     [
         ("{draft: eagle3, tokens: 3, acceptance: [0.75, 0.70, 0.66]}", "stated", 3),
-        ("{draft: mtp, tokens: 2, acceptance_from: mtp-glm-5.2-coding-thinking}", "measured: mtp-glm-5.2-coding-thinking", 2),
+        ("{draft: eagle3, tokens: 2, acceptance_from: eagle3-kimi-k2.5-coding-direct}", "measured: eagle3-kimi-k2.5-coding-direct", 2),
         ("{draft: ngram, tokens: 4, acceptance: [0.4]}", "stated", 4),
         ("{draft: draft_model, tokens: 2, acceptance: [0.7], draft_cost: 0.1}", "stated", 2),
         ("none", "what if", 5),
@@ -98,11 +98,17 @@ def test_speculation(tmp_path, given, basis, drafts):
     ("given", "says"),
     [
         ("{draft: eagle3, tokens: 3, acceptance_from: no-such-row}", "row of measured acceptance"),
-        ("{draft: mtp, tokens: 9, acceptance_from: mtp-glm-5.2-coding-thinking}", "not extrapolated"),
-        ("{draft: draft_model, tokens: 3, acceptance: [0.7]}", "give draft_cost"),
+        ("{draft: eagle3, tokens: 9, acceptance_from: eagle3-kimi-k2.5-coding-direct}", "not extrapolated"),
+        ("{draft: mtp, tokens: 2, acceptance: [0.7]}", "has no such layers"),
         ("{draft: eagel, tokens: 3, acceptance: [0.7]}", "near names: eagle3"),
     ],
 )
 def test_speculation_refuses(tmp_path, given, says):
     with pytest.raises(InputError, match=says):
         run(tmp_path, "speculation", given)
+
+
+def test_drafts_whose_cost_nobody_knows_are_kept_with_that_reason(tmp_path):
+    parts = run(tmp_path, "candidates speculation", "{draft: draft_model, tokens: 3, acceptance: [0.7]}")
+    assert all("give draft_cost" in row["reason"] for row in read_part(parts, "small", "candidates"))
+    assert not read_part(parts, "small", "speculation")
