@@ -209,6 +209,26 @@ def test_who_finds_the_queue_full_comes_back(files: Path) -> None:
         run(files, "--retry-backoff-s", "3")
 
 
+def test_the_most_urgent_goes_first_unless_told_otherwise(files: Path) -> None:
+    """As in a scenario: priorities that differ count."""
+    (files / "urgent.csv").write_text(
+        "arrival_s,prompt_tokens,output_tokens,priority\n0,10,2,1\n0.001,10,2,1\n0.002,10,2,0\n"
+    )
+
+    def finished(*options: str) -> list[float]:
+        out = files / "out.csv"
+        given = ("--requests", str(files / "urgent.csv"), "--steptime", str(files / "cost.json"), "--plain")
+        asked = (*given, "--max-num-seqs", "1", "--out", str(out), *options)
+        assert CliRunner().invoke(command, asked, catch_exceptions=False).exit_code == 0
+        return [float(row["finish_s"]) for row in csv.DictReader(out.read_text().splitlines())]
+
+    by_urgency = finished()
+    assert by_urgency[2] < by_urgency[1]
+    assert finished("--priority", "strict") == by_urgency
+    in_turn = finished("--priority", "none")
+    assert in_turn[1] < in_turn[2]
+
+
 def test_too_few_arrivals_do_not_tell_whether_the_queue_grows(files: Path) -> None:
     answer = run(files)
     assert answer["stable"] is None

@@ -58,6 +58,17 @@ def test_the_decode_pool_may_be_other_hardware(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("latency", "told"), [((), "at once"), (("--link-latency-s", "1"), "after its latency")]
+)
+def test_a_missing_link_is_told(files: Path, latency: tuple[str, ...], told: str) -> None:
+    where = ("--requests", str(files / "requests.csv"), "--steptime", str(files / "cost.json"))
+    options = (*where, "--scheduler", "disaggregated", *latency, "--plain")
+    answer = CliRunner().invoke(command, options, catch_exceptions=False)
+    assert f"link: none given, KV is at decode {told}, whatever its bytes" in answer.stderr
+    assert "link" not in answer.stdout
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         (("--link", "50 GB/s"), "--link: only for --scheduler disaggregated (got chunked)"),

@@ -80,7 +80,8 @@ from fleetplan.cli.seconds import Seconds
     "--start-up-s", type=Seconds(), default=0.0, show_default=True, help="replicas serve from this time on"
 )
 @click.option(
-    "--priority", default="none", show_default=True, help="of waiting requests: none, strict or weighted"
+    "--priority",
+    help="of waiting requests: none, strict or weighted (default: strict where their priorities differ)",
 )
 @click.option("--priority-weights", help="weighted: turns of priority 0, 1, …, by comma")
 @click.option(
@@ -115,6 +116,9 @@ def command(**options: Any) -> None:
         result, order = _run(options)
     except InputError as error:
         raise InputError(*(_by_flag(line, options) for line in error.lines)) from None
+    if options["scheduler"] == DISAGGREGATED and options["link"] is None:
+        wait = "after its latency" if options["link_latency_s"] else "at once"
+        click.echo(f"link: none given, KV is at decode {wait}, whatever its bytes", err=True)
     if options["out"]:
         write_records(result, order, options["out"])
     document = _document(result)
@@ -150,7 +154,7 @@ def _run(options: dict[str, Any]) -> tuple[Any, Any]:
         max_queued_tokens=options["max_queued_tokens"],
         retries=options["retries"],
         **{k: options[k] for k in ("retry_backoff_s", "retry_growth") if options[k] is not None},
-        priority=options["priority"],
+        priority=_priority(options["priority"], requests),
         priority_weights=_weights(options["priority_weights"]),
         max_wait_s=np.inf if options["max_wait_s"] is None else options["max_wait_s"],
         speculation=_speculation(options),
@@ -220,6 +224,14 @@ def _by_flag(line: str, options: dict[str, Any]) -> str:
     if not colon or any(name not in options and name not in _FLAGS for name in names):
         return line
     return f"{', '.join(_FLAGS.get(name, '--' + name.replace('_', '-')) for name in names)}: {sentence}"
+
+
+def _priority(given: str | None, requests: Any) -> str:
+    """As a scenario has it: the most urgent first, where some are more urgent than others."""
+    if given is not None:
+        return given
+    differ = len(requests) > 0 and requests.priority.min() != requests.priority.max()
+    return "strict" if differ else "none"
 
 
 def _weights(given: str | None) -> tuple[float, ...]:
