@@ -7,8 +7,7 @@ import math
 from fleetplan.engine.adapters import pick_up, place_of
 from fleetplan.engine.blocks import held_at_end, held_computing, known
 from fleetplan.engine.cache import evict_to, look, seat
-from fleetplan.engine.clock import window_pairs
-from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.jit import inlined
 from fleetplan.engine.queues import head_of
 from fleetplan.engine.slots import admit
 from fleetplan.engine.state import State
@@ -72,27 +71,3 @@ def join(st: State, r: int, q: int, done: int, chunk: int, taken: int) -> int:
 def room_for(st: State, r: int, i: int) -> bool:
     """Whether the answers of request i may run beside the others."""
     return st.replica[r].running + st.request[i].answers <= st.replica[r].most
-
-
-@compiled
-def split_over_answers(st: State, i: int, done: int, chunk: int) -> None:
-    """Sums over the pieces of a chunk that computes several answers again: of the prompt, then of each answer after the other."""
-    w, window = st.work[0], st.p[0].window
-    w.sequences = w.decoding = w.kv_read = w.pairs = w.window_read = w.window_pairs = 0
-    prompt, generated = st.request[i].prompt, st.request[i].generated
-    at, end = done, done + chunk
-    while at < end:
-        before = 0  # tokens of the answers before this one
-        until = prompt
-        if at >= prompt:
-            before = (at - prompt) // generated * generated
-            until = prompt + before + generated
-        new, cached = min(end, until) - at, at - before
-        w.sequences += 1
-        w.decoding += 1 if new == 1 else 0
-        w.kv_read += cached + new
-        w.pairs += new * cached + new * (new + 1) // 2
-        if window:
-            w.window_read += min(cached + new, window)
-            w.window_pairs += window_pairs(cached, new, window)
-        at += new

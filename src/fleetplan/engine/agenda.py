@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from fleetplan.engine.config import GRID_PER_S
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled
 from fleetplan.engine.state import State
 
 
-@inlined
+@compiled
 def push_pair(heap: Any, size: int, when_s: float, row: int) -> None:
     """Add (time, row) to a heap of this size; the caller counts."""
     i = size
@@ -23,7 +23,7 @@ def push_pair(heap: Any, size: int, when_s: float, row: int) -> None:
     heap[i].time_s, heap[i].row = when_s, row
 
 
-@inlined
+@compiled
 def pop_pair(heap: Any, size: int) -> None:
     """Remove the first (time, row) of a heap of this size; the caller counts."""
     size -= 1
@@ -45,7 +45,7 @@ def pop_pair(heap: Any, size: int) -> None:
     heap[i].time_s, heap[i].row = when_s, row
 
 
-@inlined
+@compiled
 def spawn(st: State, i: int, when_s: float) -> None:
     """Request i is over: the session's next turn arrives after its gap, or the closed loop's user sends its next request."""
     p = st.p[0]
@@ -67,7 +67,7 @@ def spawn(st: State, i: int, when_s: float) -> None:
     p.arrivals_ahead += 1
 
 
-@inlined
+@compiled
 def expect_expiry(st: State, i: int, when_s: float) -> None:
     """Request i gives up at this time, unless it has a token by then."""
     if math.isinf(when_s):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.state import State
 
 
@@ -53,7 +53,7 @@ def known(st: State, i: int) -> int:
     return st.request[i].prompt + st.request[i].generated * st.request[i].answers
 
 
-@inlined
+@compiled
 def blocks_needed(st: State, r: int, j: int) -> int:
     """Blocks that the decoding sequences take over the next j steps."""
     rec, size = st.replica[r], st.p[0].block_size

@@ -22,7 +22,7 @@ def cached(st: State, s: int) -> int:
     return st.kept[s, HBM] + st.kept[s, HOST] + st.kept[s, DISK]
 
 
-@inlined
+@compiled
 def _link_last(st: State, r: int, level: int, s: int) -> None:
     tier = st.tier[r, level]
     st.older[s, level] = tier.last
@@ -34,7 +34,7 @@ def _link_last(st: State, r: int, level: int, s: int) -> None:
     tier.last = s
 
 
-@inlined
+@compiled
 def _link_after(st: State, r: int, level: int, s: int, behind: int) -> None:
     """Segment s becomes the next to go after `behind`."""
     tier = st.tier[r, level]
@@ -48,7 +48,7 @@ def _link_after(st: State, r: int, level: int, s: int, behind: int) -> None:
         tier.last = s
 
 
-@inlined
+@compiled
 def _unlink(st: State, r: int, level: int, s: int) -> None:
     tier = st.tier[r, level]
     before, after = st.older[s, level], st.newer[s, level]
@@ -62,7 +62,7 @@ def _unlink(st: State, r: int, level: int, s: int) -> None:
         tier.last = before
 
 
-@inlined
+@compiled
 def _take(st: State, r: int, level: int, s: int, blocks: int) -> None:
     st.kept[s, level] -= blocks
     st.tier[r, level].held -= blocks
@@ -70,7 +70,7 @@ def _take(st: State, r: int, level: int, s: int, blocks: int) -> None:
         _unlink(st, r, level, s)
 
 
-@inlined
+@compiled
 def _put(st: State, r: int, level: int, s: int, blocks: int) -> None:
     if st.kept[s, level] == 0:
         _link_last(st, r, level, s)
@@ -105,7 +105,7 @@ def _evict(st: State, r: int, room: int) -> None:
         _take(st, r, DISK, s, min(st.kept[s, DISK], st.tier[r, DISK].held - p.disk_blocks))
 
 
-@inlined
+@compiled
 def _full_blocks(st: State, i: int, tokens: int) -> int:
     """Whole blocks of request i's first `tokens` that the cache may keep: of several answers none but the prompt's."""
     if st.request[i].answers > 1:
@@ -113,7 +113,7 @@ def _full_blocks(st: State, i: int, tokens: int) -> int:
     return tokens // st.p[0].block_size
 
 
-@inlined
+@compiled
 def _own_blocks(st: State, r: int, i: int) -> int:
     """Whole blocks of request i's own segment, those of the step that is being planned included."""
     k = st.content[i].slot
@@ -129,7 +129,7 @@ def _own_blocks(st: State, r: int, i: int) -> int:
     return max(_full_blocks(st, i, tokens) - st.segment[i].start, 0)
 
 
-@inlined
+@compiled
 def _reach(st: State, r: int, i: int, most: int) -> tuple[int, int]:
     """Deepest cached segment of request i's path that is no common one, and the depth that it reaches, at most `most`; −1, 0: none."""
     s, common = i, 2 * len(st.request)

@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.histogram import BINS, BITS, LOWEST_EXPONENT
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.state import State
 
 FIRST_BIN = (LOWEST_EXPONENT + 1023) << BITS
@@ -50,12 +50,16 @@ def at(st: State, vector: Any, slope: float, n: int) -> float:
 
 
 @inlined
-def step_s(st: State, n: int, b: int, d: int, r: int, x: int, r_w: int, x_w: int) -> float:
-    """dt = O[n] + σB + δD + max(C[n] + cX + c_w·X_w, M[n] + mR + m_w·R_w + m_s·B)."""
-    p = st.p[0]
-    compute = at(st, st.compute, p.compute_slope_s, n) + p.pair_s * x + p.window_pair_s * x_w
+def step_s(st: State) -> float:
+    """dt = O[n] + σB + δD + max(C[n] + cX + c_w·X_w, M[n] + mR + m_w·R_w + m_s·B) of the step that `work` sums up."""
+    p, w = st.p[0], st.work[0]
+    n, b, d = w.tokens, w.sequences, w.decoding
+    compute = at(st, st.compute, p.compute_slope_s, n) + p.pair_s * w.pairs + p.window_pair_s * w.window_pairs
     memory = (
-        at(st, st.memory, p.memory_slope_s, n) + p.kv_token_s * r + p.window_kv_token_s * r_w + p.state_s * b
+        at(st, st.memory, p.memory_slope_s, n)
+        + p.kv_token_s * w.kv_read
+        + p.window_kv_token_s * w.window_read
+        + p.state_s * b
     )
     hidden = at(st, st.overhead, p.overhead_slope_s, n)
     return hidden + p.sequence_s * b + p.decode_s * d + max(compute, memory)
@@ -108,7 +112,7 @@ def stretch_s(rec: Any, j: int) -> float:
     return total
 
 
-@inlined
+@compiled
 def steps_before(rec: Any, when_s: float, most: int) -> int:
     """Steps of the stretch until its first boundary, not the start, that a thing of this time [s] may join; at most `most`."""
     need = when_s - NANOSECOND - rec.now_s
@@ -159,7 +163,7 @@ def add_gaps(st: State, r: int, value_s: float) -> None:
             add_gap(st, k, value_s, st.by_class[r, k])
 
 
-@inlined
+@compiled
 def _add_line(st: State, r: int, level_s: float, slope_s: float, start: int, stop: int) -> None:
     """Gaps level + slope·i, i from start to stop, for every growing sequence: bin by bin where bins are fewer than steps."""
     i = start
@@ -183,7 +187,7 @@ def _add_line(st: State, r: int, level_s: float, slope_s: float, start: int, sto
         i = end
 
 
-@inlined
+@compiled
 def add_stretch(st: State, r: int, start: int, stop: int) -> None:
     """The gaps of steps start..stop of the stretch."""
     rec = st.replica[r]

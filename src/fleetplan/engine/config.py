@@ -224,7 +224,9 @@ class EngineConfig:
         if self.max_wait_s < math.inf and self.priority == "none":
             faults.append(f"max_wait_s: bounds what priorities do (got {self.max_wait_s} with none), drop it")
         if self.priority != "none" and self.prefix_cache is not None:
-            faults.append("priority: is not simulated together with a prefix cache, drop one of them")
+            faults.append(
+                "priority: is not simulated together with a prefix cache, take priority none, or drop the cache"
+            )
         return faults
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fleetplan.engine.admission import join, offer
 from fleetplan.engine.blocks import blocks, held_at_end
 from fleetplan.engine.cache import evict_to, fill
-from fleetplan.engine.clock import add_gap, at, step_s, window_pairs
+from fleetplan.engine.clock import add_gap, at, step_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.levels import victim
@@ -29,6 +29,7 @@ from fleetplan.engine.state import (
     UNLIMITED,
     State,
 )
+from fleetplan.engine.tally import tally, tally_none
 
 _GOLDEN, _FIRST, _SECOND = np.uint64(GOLDEN), np.uint64(FIRST), np.uint64(SECOND)
 _27, _30, _31, _11 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(11)
@@ -63,31 +64,21 @@ def _keeps(st: State, r: int, k: int, drafts: int) -> int:
     return min(kept, left)
 
 
-@inlined
-def _count(st: State, cached: int, new: int, decodes: bool, drafted: bool) -> None:
-    """A sequence joins the step: its tokens, its reads, and, where it drafts, those of the draft."""
-    w, window = st.work[0], st.p[0].window
-    w.tokens += new
-    w.sequences += 1
-    w.kv_read += cached + new
-    w.pairs += new * cached + new * (new + 1) // 2
-    if window:
-        w.window_read += min(cached + new, window)
-        w.window_pairs += window_pairs(cached, new, window)
-    if decodes:
-        w.decoding += 1
-    if drafted:
-        w.drafted += 1
-        w.draft_read += cached + 1
-        w.draft_window_read += min(cached + 1, st.draft[0].window)
+@compiled
+def _tally_drafted(st: State, cached: int, new: int) -> None:
+    """A decoding sequence joins the step with its drafts: its reads, and those of the draft."""
+    w = st.work[0]
+    tally(st, cached, new, True)
+    w.drafted += 1
+    w.draft_read += cached + 1
+    w.draft_window_read += min(cached + 1, st.draft[0].window)
 
 
 @compiled
 def begin_drafting(st: State, r: int) -> bool:
     """Start the step that the scheduler chooses at the replica's time; idle if there is none. Returns whether somebody was preempted."""
     rec, p, w = st.replica[r], st.p[0], st.work[0]
-    w.tokens = w.sequences = w.decoding = w.kv_read = w.pairs = w.window_read = w.window_pairs = 0
-    w.drafted = w.draft_read = w.draft_window_read = 0
+    tally_none(st)
     drafts = p.drafts
     if (rec.running if p.scheduler == STATIC else rec.decoding) > st.draft[0].off_above:
         drafts = 0
@@ -114,9 +105,7 @@ def begin_drafting(st: State, r: int) -> bool:
         rec.key_s = math.inf
         return preempted
     rec.ahead = 1
-    rec.end_s = rec.now_s + step_s(
-        st, w.tokens, w.sequences, w.decoding, w.kv_read, w.pairs, w.window_read, w.window_pairs
-    )
+    rec.end_s = rec.now_s + step_s(st)
     if drafts > 0 and w.drafted > 0:
         rec.end_s += _draft_s(st)
     if p.caching:
@@ -174,7 +163,10 @@ def _running(st: State, r: int, drafts: int, left: int) -> tuple[int, bool]:
         st.slot[r, k].kept = kept
         if not decodes and rec.new < 0:
             rec.new = k
-        _count(st, computed, chunk, decodes or (chunk == 1 and st.request[i].generated > 0), decodes)
+        if decodes:
+            _tally_drafted(st, computed, chunk)
+        else:
+            tally(st, computed, chunk, chunk == 1 and st.request[i].generated > 0)
         left -= chunk
         k = st.slot[r, k].after
     return left, preempted
@@ -217,7 +209,7 @@ def _members(st: State, r: int, drafts: int) -> None:
             cached = st.request[i].prompt - 1
         else:
             st.slot[r, k].kept = _keeps(st, r, k, drafts)
-        _count(st, cached, 1 + drafts, True, True)
+        _tally_drafted(st, cached, 1 + drafts)
         k = st.slot[r, k].after
 
 
@@ -238,11 +230,11 @@ def _admit(st: State, r: int, left: int) -> None:
             break
         k = join(st, r, q, done, chunk, held)
         st.slot[r, k].kept = 0
-        _count(st, done, chunk, chunk == 1 and st.request[i].generated > 0, False)
+        tally(st, done, chunk, chunk == 1 and st.request[i].generated > 0)
         left -= chunk
 
 
-@inlined
+@compiled
 def tokens_kept(st: State, r: int) -> int:
     """Tokens that the decoding sequences emit at the end of the step under way."""
     total, k = 0, st.replica[r].first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from fleetplan.engine.adapters import unload
 from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
@@ -10,13 +11,14 @@ from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.cache import forget, wipe
 from fleetplan.engine.clock import steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
-from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.jit import compiled, entered, inlined
 from fleetplan.engine.kernel import add_stretch_gaps, commit, cut, sample
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.levels import head_of_line, pop_line
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import head_of, push_back, queue_of
+from fleetplan.engine.reach import addresses, reach
 from fleetplan.engine.retrying import begin_attempt, leave_door, left, may_retry, send_again
 from fleetplan.engine.reveal import reveal
 from fleetplan.engine.schedule import begin, may_admit
@@ -30,9 +32,14 @@ AT_THE_DOOR = -2
 COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
-@compiled
-def run(st: State) -> None:
+def run(state: State) -> None:
     """Simulate to the last token, or to `until_s`. Order at equal times: the constants COMMIT to BEGIN."""
+    _run(state, addresses(state))
+
+
+@entered
+def _run(state: State, table: Any) -> None:
+    st: State = reach(state, table)
     p = st.p[0]
     n = len(st.request)
     row = n if p.closed else 0
@@ -108,7 +115,7 @@ def _call_others(st: State, r: int, when_s: float) -> None:
             _call(st, other, when_s)
 
 
-@inlined
+@compiled
 def _call(st: State, r: int, when_s: float) -> None:
     rec = st.replica[r]
     if rec.status == IDLE:
@@ -120,7 +127,7 @@ def _call(st: State, r: int, when_s: float) -> None:
         cut(st, r, when_s)
 
 
-@inlined
+@compiled
 def arrive(st: State, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and call its replica."""
     p = st.p[0]

@@ -42,24 +42,12 @@ def pop(heap: Any, size: int) -> None:
 
 
 @compiled
-def _compact_due(st: State, r: int) -> int:
-    """Drop finish times of slots that no longer mean them; returns how many are left."""
-    heap, kept = st.heap[r], 0
-    for i in range(st.replica[r].heap):
+def compact(heap: Any, size: int, meant: Any) -> int:
+    """Drop times of slots that no longer mean them, by what each slot does mean; returns how many are left."""
+    kept = 0
+    for i in range(size):
         entry = heap[i]
-        if st.slot[r, entry & SLOT_MASK].due == entry >> SLOT_BITS:
-            push(heap, kept, entry)
-            kept += 1
-    return kept
-
-
-@compiled
-def _compact_crossings(st: State, r: int) -> int:
-    """Drop window crossings of slots that no longer mean them; returns how many are left."""
-    heap, kept = st.crossing_heap[r], 0
-    for i in range(st.replica[r].crossings):
-        entry = heap[i]
-        if st.slot[r, entry & SLOT_MASK].crossing == entry >> SLOT_BITS:
+        if meant[entry & SLOT_MASK] == entry >> SLOT_BITS:
             push(heap, kept, entry)
             kept += 1
     return kept
@@ -79,7 +67,7 @@ def next_due(st: State, r: int) -> int:
     return -1
 
 
-@inlined
+@compiled
 def next_crossing(st: State, r: int) -> int:
     """Counter at which the next sequence fills the sliding window; −1: none will."""
     rec = st.replica[r]

@@ -65,7 +65,7 @@ def commit(st: State, r: int) -> None:
         rec.key_s = math.inf
 
 
-@inlined
+@compiled
 def add_stretch_gaps(st: State, r: int, j: int) -> None:
     """The gaps that the first j steps of the stretch end; after prompts that went first, or a lane's wait, the first of them is longer."""
     rec = st.replica[r]
@@ -122,7 +122,7 @@ def sample(st: State, r: int, end_s: float, whole: int) -> None:
         k = st.slot[r, k].after
 
 
-@inlined
+@compiled
 def _advance(st: State, r: int, j: int, now_s: float) -> None:
     """Every decoding sequence adds j tokens; none finishes or crosses before the last."""
     rec, p = st.replica[r], st.p[0]
@@ -165,7 +165,7 @@ def _first_after_wait(st: State, r: int) -> None:
     add_gaps(st, r, stretch_s(rec, 1) + rec.wait_s)
 
 
-@inlined
+@compiled
 def _emit_new(st: State, r: int, now_s: float) -> None:
     """Sequences whose prompt was computed in this step: the whole of it known, each emits a token and decodes on."""
     rec, p = st.replica[r], st.p[0]

@@ -23,20 +23,30 @@ from fleetplan.engine.fleet import (
     empty,
     stop,
 )
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, entered
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.load import COMES_UP, DRAINS
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import head_of, push_back
+from fleetplan.engine.reach import addresses, reach
 from fleetplan.engine.state import BUSY, STRETCH, State
 from fleetplan.engine.steps import begin_step, commit_step
 
 COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
-@compiled
-def run_lanes(st: State, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any) -> None:
+def run_lanes(
+    state: State, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any
+) -> None:
     """Simulate to the last token, or to `until_s`. Order at equal times: the constants COMMIT to BEGIN, then the lowest replica."""
+    _run(state, addresses(state), stage, overhead, compute, memory, home, lane)
+
+
+@entered
+def _run(
+    state: State, table: Any, stage: Any, overhead: Any, compute: Any, memory: Any, home: Any, lane: Any
+) -> None:
+    st: State = reach(state, table)
     p = st.p[0]
     n = len(st.request)
     row = n if p.closed else 0

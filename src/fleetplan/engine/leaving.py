@@ -6,7 +6,7 @@ import math
 
 from fleetplan.engine.agenda import spawn
 from fleetplan.engine.blocks import held_at_end, held_computing
-from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.jit import compiled
 from fleetplan.engine.outcome import TIMED_OUT, UNFINISHED
 from fleetplan.engine.queues import queue_of
 from fleetplan.engine.retrying import left, may_retry, send_again, unlink
@@ -15,7 +15,7 @@ from fleetplan.engine.state import CONTINUOUS, STATIC, State
 from fleetplan.engine.swap import swap_away
 
 
-@inlined
+@compiled
 def hold_slot(st: State, r: int, k: int, context: int) -> None:
     """Static: a member that is over at its prefill costs a decode at that context."""
     rec, p = st.replica[r], st.p[0]

@@ -10,12 +10,13 @@ from fleetplan.engine.blocks import blocks, blocks_needed, held_at_end
 from fleetplan.engine.clock import add_gap, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.fleet import NEVER_FITS, arrive, route, stop
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, entered
 from fleetplan.engine.kernel import cut
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
 from fleetplan.engine.pools_state import AT_DECODE, AT_PREFILL, IN_LINE
 from fleetplan.engine.queues import head_of, push_back, queue_of
+from fleetplan.engine.reach import addresses, reach
 from fleetplan.engine.schedule import may_admit
 from fleetplan.engine.slots import start_decoding
 from fleetplan.engine.state import BUSY, CONTINUOUS, IDLE, PREFILL_FIRST, READY, STRETCH, State
@@ -24,10 +25,25 @@ from fleetplan.engine.steps import begin_step, commit_step
 COMMIT, LANDING, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
-@compiled
-def run_pools(pre: State, dec: State, x: Any, way: Any, berth: Any, order: Any) -> None:
+def run_pools(prefill: State, decode: State, x: Any, way: Any, berth: Any, order: Any) -> None:
     """Simulate to the last token, or to `until_s`. Order at equal times: the constants; within one kind, to the nanosecond, prefill
     goes before decode and the lowest replica first."""
+    _run(prefill, addresses(prefill), decode, addresses(decode), x, way, berth, order)
+
+
+@entered
+def _run(
+    prefill: State,
+    prefill_table: Any,
+    decode: State,
+    decode_table: Any,
+    x: Any,
+    way: Any,
+    berth: Any,
+    order: Any,
+) -> None:
+    pre: State = reach(prefill, prefill_table)
+    dec: State = reach(decode, decode_table)
     p, link = dec.p[0], x[0]
     n = len(pre.request)
     row = n if p.closed else 0

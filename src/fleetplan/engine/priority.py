@@ -47,7 +47,7 @@ def levels_of(requests: Requests, config: EngineConfig) -> Levels:
     weights = tuple(config.priority_weights[k] if weighted else 1.0 for k in known.tolist())
     if len(weights) > 1 and (requests.answers.max() > 1 or requests.adapter_id.max() >= 0):
         raise InputError(
-            "priority: is not simulated together with several answers or with LoRA adapters, drop one of them"
+            "priority: is not simulated together with several answers or with LoRA adapters, take priority none, or drop those"
         )
     return Levels(level.astype(np.int64), weights, weighted, config.max_wait_s)
 

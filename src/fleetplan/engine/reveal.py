@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetplan.engine.clock import stretch_s
-from fleetplan.engine.heaps import SLOT_MASK, pop, push
-from fleetplan.engine.jit import compiled, inlined
+from fleetplan.engine.heaps import SLOT_MASK, compact, pop, push
+from fleetplan.engine.jit import compiled
 from fleetplan.engine.state import SLOT_BITS, STRETCH, State
 
 
@@ -18,7 +18,7 @@ def expect_visible(st: State, r: int, k: int, left: int) -> None:
         return
     heap = st.visible_heap[r]
     if rec.visibles == len(heap):
-        rec.visibles = _compact(st, r)
+        rec.visibles = compact(heap, rec.visibles, st.slot[r].visible)
     st.slot[r, k].visible = rec.counter + ahead
     push(heap, rec.visibles, ((rec.counter + ahead) << SLOT_BITS) | k)
     rec.visibles += 1
@@ -40,20 +40,8 @@ def reveal(st: State, r: int, j: int, now_s: float) -> None:
         rec.visibles -= 1
 
 
-@inlined
+@compiled
 def reveal_at_once(st: State, i: int, before: int, after: int, now_s: float) -> None:
     """Request i has gone from `before` tokens to `after` ones in one step: is the first visible one among them?"""
     if before <= st.hidden[i].tokens < after:
         st.hidden[i].visible_s = now_s
-
-
-@compiled
-def _compact(st: State, r: int) -> int:
-    """Drop entries of slots that no longer mean them; returns how many are left."""
-    heap, kept = st.visible_heap[r], 0
-    for n in range(st.replica[r].visibles):
-        entry = heap[n]
-        if st.slot[r, entry & SLOT_MASK].visible == entry >> SLOT_BITS:
-            push(heap, kept, entry)
-            kept += 1
-    return kept

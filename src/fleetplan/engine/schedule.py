@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from fleetplan.engine.admission import join, offer, room_for, split_over_answers
+from fleetplan.engine.admission import join, offer, room_for
 from fleetplan.engine.blocks import due_residue, held_computing, known, residue, steps_within_blocks
 from fleetplan.engine.cache import evict_to, fill
-from fleetplan.engine.clock import set_stretch, step_s, stretch_s, window_pairs
+from fleetplan.engine.clock import set_stretch, step_s, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.drafting import begin_drafting
 from fleetplan.engine.heaps import next_crossing, next_due
@@ -29,6 +29,7 @@ from fleetplan.engine.state import (
     UNLIMITED,
     State,
 )
+from fleetplan.engine.tally import tally_decoding, tally_known, tally_none
 
 
 @inlined
@@ -58,12 +59,10 @@ def begin(st: State, r: int) -> None:
     preempted = False
     if p.scheduler == CHUNKED:
         preempted = _begin_chunked(st, r)
-    elif p.scheduler == CONTINUOUS:
-        _begin_continuous(st, r)
     elif p.scheduler == PREFILL_FIRST:
         preempted = _begin_prefill_first(st, r)
-    else:
-        _begin_static(st, r)
+    elif p.scheduler == CONTINUOUS or rec.running == 0:
+        _begin_continuous(st, r)
     if rec.new < 0:
         _begin_stretch(st, r, preempted)
 
@@ -77,14 +76,9 @@ def _begin_chunked(st: State, r: int) -> bool:
         need, preempted = _make_room_by_level(st, r, q)
     elif p.paged and rec.decoding > 0:
         need, preempted = _make_room(st, r, q)
-    n = rec.decoding
-    read = pairs = rec.kv_read
-    window_read = window_pairs_ = rec.window_read
-    left = p.budget - n
+    tally_decoding(st, r)
+    left = p.budget - rec.decoding
     spare = rec.free - need
-    pieces = decoding_chunk = (
-        0  # sequences that the step computes beside the decoding ones, and those of one token among them
-    )
     if rec.partial >= 0 and left > 0:
         k = rec.partial
         i = st.slot[r, k].row
@@ -105,22 +99,7 @@ def _begin_chunked(st: State, r: int) -> bool:
             if p.caching:
                 fill(st, r, i, done + chunk)
             left -= chunk
-            n += chunk
-            if st.slot[r, k].answers > 1 and st.request[i].generated > 0:
-                split_over_answers(st, i, done, chunk)
-                w = st.work[0]
-                pieces += w.sequences
-                decoding_chunk += w.decoding
-                read += w.kv_read
-                pairs += w.pairs
-                window_read += w.window_read
-                window_pairs_ += w.window_pairs
-            else:
-                read += done + chunk
-                pairs += chunk * done + chunk * (chunk + 1) // 2
-                if p.window:
-                    window_read += min(done + chunk, p.window)
-                    window_pairs_ += window_pairs(done, chunk, p.window)
+            tally_known(st, i, done, chunk)
     if not preempted:
         while left > 0 and rec.running < rec.most:
             i = head_of(st, q)
@@ -132,42 +111,10 @@ def _begin_chunked(st: State, r: int) -> bool:
             join(st, r, q, done, chunk, more)
             spare -= more
             left -= chunk
-            n += chunk
-            if st.request[i].answers > 1 and st.request[i].generated > 0:
-                split_over_answers(st, i, done, chunk)
-                w = st.work[0]
-                pieces += w.sequences
-                decoding_chunk += w.decoding
-                read += w.kv_read
-                pairs += w.pairs
-                window_read += w.window_read
-                window_pairs_ += w.window_pairs
-            else:
-                read += done + chunk
-                pairs += chunk * done + chunk * (chunk + 1) // 2
-                if p.window:
-                    window_read += min(done + chunk, p.window)
-                    window_pairs_ += window_pairs(done, chunk, p.window)
+            tally_known(st, i, done, chunk)
     if rec.new >= 0:
         rec.free -= need
-        k = rec.new
-        while k >= 0:  # a preempted request whose last chunk is one token decodes, by definition
-            if st.slot[r, k].answers == 1 or st.request[st.slot[r, k].row].generated == 0:
-                pieces += 1
-                if st.slot[r, k].chunk == 1 and st.request[st.slot[r, k].row].generated > 0:
-                    decoding_chunk += 1
-            k = st.slot[r, k].after
-        _run_step(
-            st,
-            r,
-            n,
-            rec.decoding + pieces,
-            rec.decoding + decoding_chunk,
-            read,
-            pairs,
-            window_read,
-            window_pairs_,
-        )
+        _run_step(st, r)
     return preempted
 
 
@@ -206,14 +153,12 @@ def _make_room_by_level(st: State, r: int, q: int) -> tuple[int, bool]:
         preempted = True
 
 
-@inlined
+@compiled
 def _begin_continuous(st: State, r: int) -> None:
-    rec, p = st.replica[r], st.p[0]
+    """Static too, whose batch is nobody's yet."""
+    rec = st.replica[r]
     q = queue_of(st, r)
-    n = rec.decoding
-    read = pairs = rec.kv_read
-    window_read = window_pairs_ = rec.window_read
-    pieces = 0
+    tally_decoding(st, r)
     while rec.running < rec.most:
         i = head_of(st, q)
         if i < 0 or not room_for(st, r, i):
@@ -222,57 +167,27 @@ def _begin_continuous(st: State, r: int) -> None:
         if life > rec.free:
             break
         join(st, r, q, done, chunk, life)
-        pieces += 1
-        n += chunk
-        read += done + chunk
-        pairs += chunk * done + chunk * (chunk + 1) // 2
-        if p.window:
-            window_read += min(done + chunk, p.window)
-            window_pairs_ += window_pairs(done, chunk, p.window)
+        tally_known(st, i, done, chunk)
     if rec.new >= 0:
-        _run_step(st, r, n, rec.decoding + pieces, rec.decoding, read, pairs, window_read, window_pairs_)
+        _run_step(st, r)
 
 
-@inlined
-def _begin_static(st: State, r: int) -> None:
-    if st.replica[r].running == 0:
-        _begin_continuous(st, r)
-
-
-@inlined
+@compiled
 def _begin_prefill_first(st: State, r: int) -> bool:
-    rec, p = st.replica[r], st.p[0]
+    rec, p, w = st.replica[r], st.p[0], st.work[0]
     q = queue_of(st, r)
-    n = b = d = read = pairs = window_read = window_pairs_ = 0
+    tally_none(st)
     while rec.running < rec.most:
         i = head_of(st, q)
         if i < 0 or not room_for(st, r, i):
             break
         done, chunk, more = offer(st, r, i, UNLIMITED, rec.free)
-        if more > rec.free or (b > 0 and n + chunk > p.budget):
+        if more > rec.free or (w.sequences > 0 and w.tokens + chunk > p.budget):
             break
         join(st, r, q, done, chunk, more)
-        n += chunk
-        if st.request[i].answers > 1 and st.request[i].generated > 0:
-            split_over_answers(st, i, done, chunk)
-            w = st.work[0]
-            b += w.sequences
-            d += w.decoding
-            read += w.kv_read
-            pairs += w.pairs
-            window_read += w.window_read
-            window_pairs_ += w.window_pairs
-            continue
-        if chunk == 1 and st.request[i].generated > 0:
-            d += 1
-        b += 1
-        read += done + chunk
-        pairs += chunk * done + chunk * (chunk + 1) // 2
-        if p.window:
-            window_read += min(done + chunk, p.window)
-            window_pairs_ += window_pairs(done, chunk, p.window)
+        tally_known(st, i, done, chunk)
     if rec.new >= 0:
-        _run_step(st, r, n, b, d, read, pairs, window_read, window_pairs_)
+        _run_step(st, r)
         return False
     if p.paged and rec.decoding > 0:
         if p.levels > 1:
@@ -282,19 +197,13 @@ def _begin_prefill_first(st: State, r: int) -> bool:
 
 
 @inlined
-def _run_step(
-    st: State, r: int, n: int, b: int, d: int, read: int, pairs: int, window_read: int, window_pairs_: int
-) -> None:
+def _run_step(st: State, r: int) -> None:
     rec = st.replica[r]
-    if st.p[0].stages > 0:
-        w = st.work[0]
-        w.tokens, w.sequences, w.decoding, w.kv_read, w.pairs = n, b, d, read, pairs
-        w.window_read, w.window_pairs = window_read, window_pairs_
     if st.p[0].caching:  # before what ends with the step is released
         evict_to(st, r, rec.free)
     rec.kind = MIXED
     rec.ahead = 1
-    rec.end_s = rec.now_s + step_s(st, n, b, d, read, pairs, window_read, window_pairs_) + rec.extra_s
+    rec.end_s = rec.now_s + step_s(st) + rec.extra_s
     rec.extra_s = 0.0
     rec.status = BUSY
     rec.key_s = rec.end_s - NANOSECOND

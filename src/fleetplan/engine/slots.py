@@ -8,7 +8,7 @@ from fleetplan.engine.adapters import put_down
 from fleetplan.engine.agenda import spawn
 from fleetplan.engine.blocks import held_at_end, held_computing, held_decoding, residue
 from fleetplan.engine.cache import let_go
-from fleetplan.engine.heaps import SLOT_MASK, _compact_crossings, _compact_due, next_crossing, next_due, push
+from fleetplan.engine.heaps import SLOT_MASK, compact, next_crossing, next_due, push
 from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.outcome import FINISHED
 from fleetplan.engine.queues import head_of, pop_head, push_front
@@ -96,7 +96,7 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
     st.slot[r, k].computed = computed - rec.counter
     st.slot[r, k].due = rec.counter + left
     if rec.heap == len(heap):
-        rec.heap = _compact_due(st, r)
+        rec.heap = compact(heap, rec.heap, st.slot[r].due)
     push(heap, rec.heap, ((rec.counter + left) << SLOT_BITS) | k)
     rec.heap += 1
     answers: int = st.slot[r, k].answers
@@ -117,7 +117,7 @@ def start_decoding(st: State, r: int, k: int, left: int) -> None:
             rec.window_growing += answers
             st.slot[r, k].crossing = at
             if rec.crossings == len(crossings):
-                rec.crossings = _compact_crossings(st, r)
+                rec.crossings = compact(crossings, rec.crossings, st.slot[r].crossing)
             push(crossings, rec.crossings, (at << SLOT_BITS) | k)
             rec.crossings += 1
 
@@ -149,7 +149,7 @@ def stop_decoding(st: State, r: int, k: int) -> None:
             rec.window_read -= answers * p.window
 
 
-@inlined
+@compiled
 def cross_windows(st: State, r: int) -> None:
     """Sequences whose context has filled the window at this counter read no more than it."""
     rec = st.replica[r]
@@ -160,13 +160,13 @@ def cross_windows(st: State, r: int) -> None:
         rec.window_read -= st.slot[r, k].answers
 
 
-@inlined
+@compiled
 def preempt_last(st: State, r: int, q: int) -> None:
     """The most recently admitted sequence gives its blocks back and waits in front, to be computed again."""
     preempt(st, r, q, st.replica[r].last)
 
 
-@inlined
+@compiled
 def preempt(st: State, r: int, q: int, k: int) -> None:
     """Slot k gives its blocks back, and what ran there waits in front, to be computed again."""
     rec = st.replica[r]
@@ -266,7 +266,7 @@ def _finish_in_order(st: State, r: int, now_s: float) -> None:
         end_request(st, r, i, now_s, FINISHED)
 
 
-@inlined
+@compiled
 def _keep_slot(st: State, r: int, k: int) -> None:
     """Static: the slot of a finished member goes on costing a decode at its last context."""
     rec = st.replica[r]
