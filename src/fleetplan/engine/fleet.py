@@ -192,11 +192,22 @@ def route(st: State, i: int, now_s: float) -> int:
         return b if st.replica[b].outstanding < st.replica[a].outstanding else a
     if p.router == PREFIX_AFFINE and st.extra[i].affinity >= 0:
         return _nth_up(st, st.extra[i].affinity % p.up)
+    if p.router == LEAST_KV:
+        return _least_kv(st, now_s)
     best, least = -1, 0
     for r in range(p.replicas):
         rec = st.replica[r]
-        if rec.up:
-            load = _kv_in_use(st, r, now_s) if p.router == LEAST_KV else rec.outstanding
+        if rec.up and (best < 0 or rec.outstanding < least):
+            best, least = r, rec.outstanding
+    return best
+
+
+@compiled
+def _least_kv(st: State, now_s: float) -> int:
+    best, least = -1, 0
+    for r in range(st.p[0].replicas):
+        if st.replica[r].up:
+            load = _kv_in_use(st, r, now_s)
             if best < 0 or load < least:
                 best, least = r, load
     return best
