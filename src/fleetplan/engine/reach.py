@@ -22,6 +22,7 @@ def addresses(arrays: Any) -> NDArray[np.int64]:
     """Where these arrays are; shape (arrays, WORDS). They must outlive it, and stay where they are."""
     table = np.zeros((len(arrays), WORDS), dtype=np.int64)
     for row, array in zip(table, arrays, strict=True):
+        assert array.flags.c_contiguous, "an array's strides are taken from its shape"
         row[0] = array.ctypes.data
         row[1 : 1 + array.ndim] = array.shape
     return table

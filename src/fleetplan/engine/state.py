@@ -268,7 +268,8 @@ def make_state(
     slot["due"] = slot["crossing"] = slot["visible"] = -1
     state = State(
         p=p, replica=replica, queue=queue,
-        overhead=steptime.overhead_s, compute=steptime.compute_s, memory=steptime.memory_s,
+        overhead=np.ascontiguousarray(steptime.overhead_s), compute=np.ascontiguousarray(steptime.compute_s),
+        memory=np.ascontiguousarray(steptime.memory_s),
         request=_request_rows(requests),
         extra=_extra_rows(requests, router, replicas, seed, turns)
         if expiring or dynamic or router in (1, 4, 5) or outages is not None
@@ -282,11 +283,12 @@ def make_state(
         expiry=np.zeros(n * (1 + config.retries + len(outages if outages is not None else ())) if expiring else 1, EVENT),
         outage=np.zeros(0, OUTAGE) if outages is None else outages,
         door=np.full(2, -1, np.int64), series=np.zeros(max(samples, 1), SAMPLE), gaps=np.zeros((len(requests.classes), BINS), GAPS),
-        draft=draft, survival=survival, draft_overhead=drafter.overhead_s, draft_compute=drafter.compute_s,
-        draft_memory=drafter.memory_s, work=np.zeros(1, WORK),
+        draft=draft, survival=survival, draft_overhead=np.ascontiguousarray(drafter.overhead_s),
+        draft_compute=np.ascontiguousarray(drafter.compute_s),
+        draft_memory=np.ascontiguousarray(drafter.memory_s), work=np.zeros(1, WORK),
         level=levels.of_request, hidden=_hidden_rows(requests) if hides else np.zeros(1, HIDDEN),
         visible_heap=np.zeros(heaps if hides else (replicas, 1), np.int64),
-        adapter=requests.adapter_id if config.max_adapters else np.zeros(1, np.int64), resident=resident,
+        adapter=np.ascontiguousarray(requests.adapter_id) if config.max_adapters else np.zeros(1, np.int64), resident=resident,
         again=np.zeros(n if config.retries else 1, AGAIN), backoff=np.array(config.backoffs_s),
         swapped=np.zeros(n if config.preemption == "swap" else 1, np.int32),
         **_cache(requests, config, replicas, p),
