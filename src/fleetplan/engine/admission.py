@@ -7,7 +7,7 @@ import math
 from fleetplan.engine.adapters import pick_up, place_of
 from fleetplan.engine.blocks import held_at_end, held_computing, known
 from fleetplan.engine.cache import evict_to, look, seat
-from fleetplan.engine.jit import inlined
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.queues import head_of
 from fleetplan.engine.slots import admit
 from fleetplan.engine.state import State
