@@ -10,6 +10,7 @@ from fleetplan.sizing.decide import Decision, decide, plan
 from fleetplan.sizing.nearest import nearest_change
 from fleetplan.sizing.saturation import sustainable_rate_per_s
 from fleetplan.sizing.stages import sizing
+from fleetplan.sizing.uncertainty import interval
 from fleetplan.spec import loads
 
 JOB = {
@@ -120,6 +121,46 @@ def test_a_throughput_is_what_the_saturated_fleet_makes() -> None:
     same = decided(CHAT, throughput=f"{each / 2:.12g} tokens/s")
     assert same.chosen is not None
     assert same.chosen.fleet == plain.chosen.fleet
+
+
+def test_a_throughput_is_promised_in_every_draw_of_what_is_not_known() -> None:
+    plain = decided(CHAT)
+    assert plain.chosen is not None
+    assert plain.chosen.fleet is not None
+    assert plain.chosen.sustainable_per_s is not None
+    count = plain.chosen.fleet.replicas + 3
+    promised = f"{(count - 0.5) * plain.chosen.sustainable_per_s * 30:.12g} tokens/s"
+    decision = decided(CHAT, throughput=promised, uncertainty={"draws": 4, "rate_cv": 0.01})
+    found = interval(decision)
+    assert found is not None
+    assert found.counts == (count,) * 4
+
+
+def test_all_answers_of_a_prompt_are_output() -> None:
+    several = {**CHAT, "answers": 4}
+    api = {"input": "1 USD/Mtoken", "output": "10 USD/Mtoken"}
+    decision = decided(several, api=api)
+    assert decision.chosen is not None
+    assert decision.chosen.found is not None
+    assert decision.chosen.sustainable_per_s is not None
+    mix = decision.plan.traffic.requests()
+    usd = (float(mix.prompt_tokens.mean()) * 1 + 4 * 30 * 10) / 1e6
+    rates = {
+        b.candidate.candidate_id: sustainable_rate_per_s(b, decision.plan.traffic)
+        for b in decision.plan.machines.values()
+    }
+    made_rows = sizing.rows(decision.plan, rates.__getitem__)
+    (api_row,) = [row for row in made_rows["costs"] if row["option"] == "api"]
+    assert api_row["cost_usd_per_request"] == pytest.approx(usd, rel=1e-9)
+    (decided_row,) = made_rows["decisions"]
+    per_output = decided_row["cost_usd_per_request"] / (4 * 30) * 1e6
+    assert decided_row["cost_usd_per_million_output_tokens"] == pytest.approx(per_output, rel=1e-9)
+    # A replica that makes 4 answers of 30 tokens makes 120 tokens a request.
+    made = decision.chosen.sustainable_per_s * 120
+    count = decision.chosen.found.at.replicas
+    same = decided(several, throughput=f"{0.99 * count * made:.12g} tokens/s")
+    assert same.chosen is not None
+    assert same.chosen.fleet == decision.chosen.fleet
 
 
 def test_a_cost_ceiling_is_kept_or_the_shortfall_said() -> None:

@@ -26,6 +26,7 @@ from fleetplan.sizing.stages import batching, queueing, sizing
 from fleetplan.sizing.uncertainty import interval
 from fleetplan.sizing.ways import Bill, watts, ways
 from fleetplan.spec import loads
+from fleetplan.store import meaning
 
 SEARCH = {"link": "50 GB/s", "link_latency": "1 ms"}
 
@@ -297,3 +298,15 @@ def test_goodput_is_that_of_the_chosen_pools_and_closed_forms_say_whose_they_are
     assert caps[0] == 1
     assert made["goodput"][-1]["attainment"] > made["goodput"][0]["attainment"]
     assert {row["candidate_id"] for row in made["chain_errors"] + made["room"]} == {together}
+
+
+def test_a_gpu_of_a_pool_alone_is_one_that_the_scenario_runs_on() -> None:
+    """It may be in the fleet that there is, and what it is and costs decides what is made anew."""
+    text = json.dumps(spec({**SEARCH, "decode": {"gpu": "h200"}}) | {"capacity": {"h100": 4, "h200-sxm": 2}})
+    scenario = loads(text)
+    data = meaning.stage_meaning(scenario, "sizing")["data"]
+    assert {"h100-sxm", "h200"} <= set(data["gpus"])
+    assert {"h100-sxm", "h200-sxm"} == set(data["prices"][0]["gpu_usd_per_hour"])
+    with pytest.raises(InputError) as caught:
+        loads(text.replace('"h200-sxm": 2', '"l40s": 2'))
+    assert "is a GPU that no candidate runs on" in caught.value.lines[0]

@@ -7,7 +7,7 @@ import pytest
 
 from fleetplan import spec
 from fleetplan.errors import InputError
-from fleetplan.sizing import decide, users
+from fleetplan.sizing import decide, offered, users
 from fleetplan.sizing.decide import Plan
 from fleetplan.traffic.model import ClosedLoop
 
@@ -107,6 +107,26 @@ def test_open_classes_are_not_cut_by_the_turns_of_users() -> None:
     (built,) = plan.machines.values()
     whole = built.run(plan.traffic.requests(), 2)
     assert len(users.while_all_send(whole, ()).requests) == len(whole.requests)
+
+
+def test_a_horizon_leaves_every_user_some_turns() -> None:
+    """One of a turn or two would have only the filling of an empty system, judged as if it were the traffic."""
+    with pytest.raises(InputError) as caught:
+        planned(think="1 min")
+    (line,) = caught.value.lines
+    assert line.startswith(
+        "assistants.yaml:7:17: workload.classes[0].arrivals: are users who come again every"
+    )
+    least_s = float(line.split("simulation.horizon of ")[1].split(" s")[0])
+    text = SPEC % {"users": 200, "think": "1 min", "slo": BOTH}
+    longer = decide.plan(spec.loads(text.replace("horizon: 300 s", f"horizon: {least_s} s")))
+    (turn_s,) = users.turns_s(longer.traffic.workload).values()
+    assert least_s - 1 < offered.FEWEST_TURNS * turn_s <= least_s
+    # 200,000 users make enough requests within minutes; the run still is some turns of theirs long.
+    many = SPEC % {"users": 200_000, "think": "10 min", "slo": BOTH}
+    own = decide.plan(spec.loads(many.replace("horizon: 300 s, ", ""))).traffic
+    (turn_s,) = users.turns_s(own.workload).values()
+    assert own.duration_s == pytest.approx(offered.TURNS * turn_s)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def verdict_at(
         for name in scenario.deadlines()
         if utilisation > scenario.policy.max_utilisation * (1 + 1e-9)
     )
-    if sustained < _throughput_rate_per_s(subject) * (1 - 1e-9):
+    if sustained < throughput_rate_per_s(subject) * (1 - 1e-9):
         shortfalls = (*shortfalls, "throughput")
 
     def run(replication: int):  # type: ignore[no-untyped-def]
@@ -263,7 +263,7 @@ def _searched(
         return _searched_pair(built, item, subject, ceiling, replications)
     start = max(
         ceil_ratio(subject.traffic.rate_per_s / sustainable, policy.max_utilisation),
-        ceil_ratio(_throughput_rate_per_s(subject), sustainable),
+        ceil_ratio(throughput_rate_per_s(subject), sustainable),
         lower,
     )
     most = limit = buying.limit(policy, built.candidate)
@@ -292,7 +292,7 @@ def pairs_of(built: Apart, subject: Plan, usd: Prices) -> Pairs:
     measured, lower = bounded(rated(built, subject.traffic), subject)
     assert isinstance(measured, Apart)
     p, d = measured.candidate.pools(lower)
-    needed = _throughput_rate_per_s(subject)
+    needed = throughput_rate_per_s(subject)
     return Pairs.of(measured, subject.scenario.policy, usd, (p, d), subject.traffic.rate_per_s, needed)
 
 
@@ -373,10 +373,11 @@ def _rank(option: Option) -> tuple[float, int, float, str]:
     )
 
 
-def _throughput_rate_per_s(subject: Plan) -> float:
-    """Requests/s of this mix that make the promised output tokens/s; 0 where none is promised."""
+def throughput_rate_per_s(subject: Plan, mix: Requests | None = None) -> float:
+    """Requests/s of this mix (None: the planned one) that make the promised output tokens/s; 0 where none is promised."""
     promised = subject.scenario.policy.throughput_tokens_per_s
-    return 0.0 if promised is None else promised / float(subject.traffic.requests().output_tokens.mean())
+    mix = subject.traffic.requests() if mix is None else mix
+    return 0.0 if promised is None else promised / float(mix.generated_tokens.mean())
 
 
 def _link_too_slow(built: Machine, subject: Plan) -> str | None:
@@ -421,6 +422,7 @@ __all__ = [
     "hopeless",
     "pairs_of",
     "plan",
+    "throughput_rate_per_s",
     "verdict_at",
     "verdict_of",
 ]

@@ -29,6 +29,8 @@ MOST_DRAWN = 10_000_000
 SHORTEST_S = 300.0
 """A replication of a stationary process is at least this long, many times the life of a request."""
 WARM_UP_SHARE = 0.1
+TURNS, FEWEST_TURNS = 10, 5
+"""Times that a user who waits comes again in one replication: at least, and the fewest that a horizon of the spec may leave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,8 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
         count = min(max(REQUESTS_PER_MISS / slack, FEWEST), MOST)
         # Answers of an endpoint take milliseconds: thousands of requests a second need not go on for minutes.
         short = MOST / rate if isinstance(scenario, EndpointScenario) else SHORTEST_S
-        duration = max(count / rate, min(short, SHORTEST_S))
+        turns_s = (TURNS * each for each in users.turns_s(workload).values())
+        duration = max(count / rate, min(short, SHORTEST_S), *turns_s)
     if rate * duration > MOST_DRAWN:
         raise InputError(
             scenario.line(
@@ -163,6 +166,7 @@ def offered(scenario: Asked, max_context_tokens: int | None = None) -> Offered:
             )
         )
     _check_sessions(scenario, made)
+    _check_turns(scenario, made)
     if made.warmup_s >= duration:
         raise InputError(
             scenario.line(
@@ -186,6 +190,20 @@ def _check_sessions(scenario: Asked, made: Offered) -> None:
                     ("workload", "classes", i, "sessions", "gap"),
                     f"makes sessions last {lasting:.3g} s on average, and a simulation {made.duration_s:.3g} s, so that their later turns would not "
                     f"be in it; give a simulation.horizon of {5 * lasting:.2g} s or more",
+                )
+            )
+
+
+def _check_turns(scenario: Asked, made: Offered) -> None:
+    """Raise InputError where users who wait come so seldom that a simulation has only the filling of an empty system."""
+    for index, turn_s in users.turns_s(made.workload).items():
+        if made.duration_s < FEWEST_TURNS * turn_s * (1 - 1e-9):
+            own = made.workload.classes[index].arrivals is not None
+            raise InputError(
+                scenario.line(
+                    ("workload", "classes", index, "arrivals") if own else ("workload", "arrivals"),
+                    f"are users who come again every {turn_s:.3g} s, think time and the slowest answer that keeps the promises (got a simulation of "
+                    f"{made.duration_s:g} s); give a simulation.horizon of {math.ceil(FEWEST_TURNS * turn_s)} s or more",
                 )
             )
 

@@ -14,7 +14,7 @@ from fleetplan.engine import Speculation
 from fleetplan.physics.form import StepTime
 from fleetplan.sizing import pricing
 from fleetplan.sizing.apart import Apart
-from fleetplan.sizing.decide import Decision, Option, Plan
+from fleetplan.sizing.decide import Decision, Option, Plan, throughput_rate_per_s
 from fleetplan.sizing.machine import Machine
 from fleetplan.sizing.offered import Offered
 from fleetplan.sizing.saturation import rated, sustainable_rate_per_s
@@ -259,7 +259,11 @@ def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) 
         return None
     most = max(int(decided * FURTHEST), decided + 2)
 
+    promised = throughput_rate_per_s(subject, requests)
+
     def verdict(replicas: int) -> Verdict:
+        sustained = built.sustains(sustainable, replicas)
+
         def run(_: int):  # type: ignore[no-untyped-def]
             return traffic.judged(built.run(requests, replicas * built.engines_per_replica, replication))
 
@@ -268,10 +272,11 @@ def _least(built: Machine, subject: Plan, draw: Draw, guess: int, decided: int) 
             traffic.limits,
             built.client_s,
             run,
-            utilisation=traffic.rate_per_s * draw.rate / built.sustains(sustainable, replicas),
+            utilisation=traffic.rate_per_s * draw.rate / sustained,
             max_utilisation=subject.scenario.policy.max_utilisation,
             looks=Looks.fixed(1, subject.scenario.policy.confidence),
             exact=True,
+            shortfalls=("throughput",) if sustained < promised * (1 - 1e-9) else (),
         )
 
     return least_count(verdict, guess, most, built.candidate.least_replicas).replicas

@@ -63,6 +63,16 @@ def closed(workload: Workload) -> tuple[int, ...]:
     return tuple(index for index, c in classes if isinstance(c.arrivals or workload.arrivals, ClosedLoop))
 
 
+def turns_s(workload: Workload) -> dict[int, float]:
+    """From one request of a user to the next as planned [s], by index of the class whose users wait."""
+    loops = {index: workload.classes[index].arrivals or workload.arrivals for index in closed(workload)}
+    return {
+        index: loop.think_s + loop.mean_service_s
+        for index, loop in loops.items()
+        if isinstance(loop, ClosedLoop)
+    }
+
+
 def while_all_send(result: Result, classes: tuple[int, ...]) -> Result:
     """The requests that arrived while every user of these classes still had a turn to come: later on there are fewer users than planned."""
     users = result.requests.session_id

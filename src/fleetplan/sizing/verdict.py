@@ -300,7 +300,9 @@ def judge(
         requests += len(result.requests)
         attempts += 0 if result.attempts is None else int(result.attempts.sum())
         finished = result.outcome == FINISHED
-        rates.append(float(result.requests.output_tokens[finished].sum()) / (result.makespan_s or math.inf))
+        rates.append(
+            float(result.requests.generated_tokens[finished].sum()) / (result.makespan_s or math.inf)
+        )
         if not exact and replication + 1 not in looks.at:
             continue
         verdict = Verdict(

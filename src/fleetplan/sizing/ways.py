@@ -187,7 +187,7 @@ def _tariffs(decision: Decision) -> tuple[_Priced, ...]:
     assert given is not None
     if decision.plan.model is None:
         raise InputError("policy.api: prices tokens, and an endpoint that is no LLM has none; drop it")
-    prompt, output = float(mix.prompt_tokens.mean()), float(mix.output_tokens.mean())
+    prompt, output = float(mix.prompt_tokens.mean()), float(mix.generated_tokens.mean())
     tariffs: tuple[Tariff, ...] = (given, *given.tiers)
     found = []
     for tariff in tariffs:

@@ -43,7 +43,9 @@ def faults(scenario: Asked) -> list[Fault]:
         name = str(scenario.files().get("model", scenario.model))
         model = look_up(("model",), lambda: catalog.model(name))
     if scenario.candidates is not None:
-        found += _gpus([(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.gpus())], look_up)
+        found += _gpus(
+            [(("candidates", "gpu", i), gpu) for i, gpu in enumerate(scenario.candidates.gpu)], look_up
+        )
         _pools(scenario, look_up)
         found += _drafts(scenario, look_up, model)
         found += _held(scenario, look_up)

@@ -120,8 +120,15 @@ class Scenario(Asked):
         return self.workload
 
     def gpus(self) -> tuple[str, ...]:
-        """GPUs of the grid, as written."""
-        return self.candidates.gpu
+        """GPUs of the grid and of its pools, as written."""
+        pools = [
+            side.gpu
+            for choice in self.candidates.disaggregated
+            if not isinstance(choice, str)
+            for side in (choice.prefill, choice.decode)
+            if side.gpu is not None
+        ]
+        return tuple(dict.fromkeys((*self.candidates.gpu, *pools)))
 
     def files(self) -> dict[str, Path]:
         """The files that the spec names, by dotted path: a trace, a step-time table, calibrations, a model's config."""

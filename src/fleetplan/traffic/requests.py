@@ -59,6 +59,11 @@ class Requests:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
+    @property
+    def generated_tokens(self) -> Ints:
+        """Tokens that each request makes the model generate: those of all its answers."""
+        return self.output_tokens * self.answers
+
     @classmethod
     def of(
         cls,

@@ -77,7 +77,7 @@ def choices(found: tuple[Choice, ...]) -> list[Row]:
 def _tokens_per_s(subject: Plan) -> tuple[float, float]:
     """(prompt, output) tokens/s at the planned traffic."""
     mix, rate = subject.traffic.requests(), subject.traffic.rate_per_s
-    return rate * float(mix.prompt_tokens.mean()), rate * float(mix.output_tokens.mean())
+    return rate * float(mix.prompt_tokens.mean()), rate * float(mix.generated_tokens.mean())
 
 
 def _money(usd: float | None, subject: Plan) -> Row:

@@ -330,7 +330,7 @@ def _rates(decision: Decision, cap: Row, verdict: Verdict, rate_per_s: float) ->
                 else machine.paired(verdict.pools[0], verdict.pools[1])
             )
         sustained = machine.sustains(rate_per_s, verdict.replicas)
-        made = sustained * float(subject.traffic.requests().output_tokens.mean())
+        made = sustained * float(subject.traffic.requests().generated_tokens.mean())
         met = min(made / promised, 1.0)
         yield (
             cap
