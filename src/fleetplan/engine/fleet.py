@@ -115,7 +115,7 @@ def _call_others(st: State, r: int, when_s: float) -> None:
             _call(st, other, when_s)
 
 
-@compiled
+@inlined
 def _call(st: State, r: int, when_s: float) -> None:
     rec = st.replica[r]
     if rec.status == IDLE:
@@ -127,7 +127,7 @@ def _call(st: State, r: int, when_s: float) -> None:
         cut(st, r, when_s)
 
 
-@compiled
+@inlined
 def arrive(st: State, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and call its replica."""
     p = st.p[0]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fleetplan.engine.clock import window_pairs
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.state import State
 
 
-@compiled
+@inlined
 def tally_none(st: State) -> None:
     """A step with nobody in it."""
     w = st.work[0]
@@ -15,7 +15,7 @@ def tally_none(st: State) -> None:
     w.drafted = w.draft_read = w.draft_window_read = 0
 
 
-@compiled
+@inlined
 def tally_decoding(st: State, r: int) -> None:
     """A step with the decoding sequences of replica r, a token each."""
     rec, w = st.replica[r], st.work[0]
@@ -24,7 +24,7 @@ def tally_decoding(st: State, r: int) -> None:
     w.window_read = w.window_pairs = rec.window_read
 
 
-@compiled
+@inlined
 def tally(st: State, cached: int, new: int, decodes: bool) -> None:
     """A sequence joins with `new` tokens after `cached` ones."""
     w, window = st.work[0], st.p[0].window
@@ -38,7 +38,7 @@ def tally(st: State, cached: int, new: int, decodes: bool) -> None:
         w.window_pairs += window_pairs(cached, new, window)
 
 
-@compiled
+@inlined
 def tally_known(st: State, i: int, done: int, chunk: int) -> None:
     """Request i joins with a chunk of its known tokens after those done; one that is the last token of a preempted request decodes."""
     generated = st.request[i].generated
