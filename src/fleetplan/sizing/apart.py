@@ -14,7 +14,7 @@ from fleetplan.engine import Link, Pool, Result, simulate_pools
 from fleetplan.engine.handoff import POOL_SCHEDULERS, check_pools
 from fleetplan.physics.kv import sequence_memory
 from fleetplan.physics.precision import kv_dtype_bytes
-from fleetplan.sizing.bounds import Lone, least_work_s
+from fleetplan.sizing.bounds import Flags, Lone, least_work_s
 from fleetplan.sizing.candidates import Candidate, Split
 from fleetplan.sizing.machine import Machine, machine, unserved
 from fleetplan.spec.scenario import Scenario
@@ -95,7 +95,18 @@ class Apart(Machine):
         if self._split.first_token == "landing":
             ttft, crossing = ttft + crossing, np.zeros(len(requests))
         ttfvt = np.where(requests.hidden_tokens > 0, later, ttft)
-        return Lone(ttft, ttfvt, own.tpot_s + crossing / np.maximum(gaps, 1), e2e)
+        return Lone(
+            ttft,
+            ttfvt,
+            own.tpot_s + crossing / np.maximum(gaps, 1),
+            e2e,
+            own.itl_s,
+            own.last_gap_s,
+            own.steps,
+        )
+
+    def turned_away(self, requests: Requests) -> Flags:
+        return self._apart(requests) & self._prefill.turned_away(requests)
 
     def least_work_s(self, mix: Requests) -> float:
         """Time [s] of all replicas of the ratio that a request takes at the very least: that of the pool which has more to do.

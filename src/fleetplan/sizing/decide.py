@@ -101,11 +101,10 @@ def hopeless(built: Machine, subject: Plan, replications: int | None = None) -> 
         return why
     given = replications or subject.scenario.simulation.replications
 
-    def draws() -> Iterator[tuple[Requests, bounds.Lone]]:
+    def draws() -> Iterator[tuple[Requests, bounds.Lone, bounds.Flags]]:
         for replication in range(1 if traffic.exact else given or MOST_REPLICATIONS):
             mix = traffic.requests(replication)
-            judged = mix.take(mix.arrival_s >= traffic.warmup_s) if traffic.warmup_s else mix
-            yield judged, built.lone(judged)
+            yield mix, built.at_best(mix), mix.arrival_s >= traffic.warmup_s
 
     return bounds.never(traffic.limits, draws(), 1 if traffic.exact else given or FEWEST_REPLICATIONS)
 

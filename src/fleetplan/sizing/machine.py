@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fleetplan import catalog
 from fleetplan.engine import EngineConfig, Link, Result, simulate
 from fleetplan.engine.lanes import check_pipeline
@@ -92,6 +94,23 @@ class Machine:
         return bounds.lone(
             self._computed(requests), self.step, self.budget_tokens, self.client_s, self.tokens_a_step
         )
+
+    def at_best(self, requests: Requests) -> bounds.Lone:
+        """As `lone`, infinite for those that an idle replica turns away, or that give up before it has their first token."""
+        alone, away = self.lone(requests), self.turned_away(requests)
+        if self.prefill is None:
+            waits_s = alone.ttft_s - self.client_s.of(requests.prompt_tokens)
+            away = away | (waits_s > requests.timeout_s * (1 + 1e-9))
+        return alone.without(away)
+
+    def turned_away(self, requests: Requests) -> bounds.Flags:
+        """Requests that find the queue full even where nobody waits."""
+        assert self.config is not None
+        if self.config.max_queued_requests == 0:
+            return np.ones(len(requests), dtype=bool)
+        if self.config.max_queued_tokens is None:
+            return np.zeros(len(requests), dtype=bool)
+        return requests.prompt_tokens > self.config.max_queued_tokens
 
     def least_work_s(self, mix: Requests) -> float:
         """Time [s] of an engine that a request takes at the very least, on average; of an endpoint just what it takes."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetplan.sizing import bounds, buying
-from fleetplan.sizing.decide import Decision, Option
+from fleetplan.sizing.decide import MOST_REPLICATIONS, Decision, Option
+from fleetplan.sizing.verdict import Limit
+from fleetplan.traffic.requests import Requests
 
 
 def nearest_change(decision: Decision) -> tuple[str, str]:
@@ -79,34 +84,78 @@ def _raised(decision: Decision, option: Option) -> str:
 def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
     """The candidate whose lone request is nearest to every promise, and the promises that it could hold at best."""
     traffic = decision.plan.traffic
-    mix = traffic.requests()
+    given = decision.plan.scenario.simulation.replications
+    mixes = [traffic.requests(r) for r in range(1 if traffic.exact else given or MOST_REPLICATIONS)]
     best: tuple[float, str, str] | None = None
     for option in hopeless:
-        built = option.machine
-        assert built.step is not None
-        assert built.config is not None
-        alone = built.lone(mix)
-        values = alone.by_metric
-        worst, needs = 1.0, []
-        for limit in traffic.limits:
-            bound = limit.limit_s
-            if bound is None or limit.metric not in values:
-                continue
-            rows = mix.class_index == mix.classes.index(limit.class_name)
-            rows &= bounds.judged(limit.metric, mix)
-            if not rows.any():
-                continue
-            value = float(np.quantile(values[limit.metric][rows], limit.share, method="inverted_cdf"))
-            if value > bound:
-                worst = max(worst, value / bound)
-                needs.append(
-                    f"{limit.name} of at least {bounds.spoken_s(value)} (promised {bounds.spoken_s(bound)})"
-                )
+        draws = [(mix, option.machine.at_best(mix)) for mix in mixes]
+        needed = [need for limit in traffic.limits if (need := _needed(limit, draws)) is not None]
+        worst = max((ratio for ratio, _ in needed), default=1.0)
         if best is None or worst < best[0]:
-            best = (worst, option.machine.candidate.label, " and ".join(needs) or option.reason)
+            needs = " and ".join(words for _, words in needed) or option.reason
+            best = (worst, option.machine.candidate.label, needs)
     assert best is not None
     return (
         f"no number of replicas of any candidate keeps every promise, since a request alone on a replica breaks one; "
         f"{hopeless[0].machine.candidate.label}: {hopeless[0].reason}",
         f"nearest is {best[1]}: it needs {best[2]} even without load",
     )
+
+
+def _needed(limit: Limit, draws: list[tuple[Requests, bounds.Lone]]) -> tuple[float, str] | None:
+    """(how many times the promised, what to promise instead), so that lone requests keep the promise; None: they keep it.
+
+    Of several bounds at once the requests are taken that miss theirs by the least factor, and each bound is what these need.
+    """
+    parts = [_times(limit, mix, alone) for mix, alone in draws]
+    weights = np.concatenate([weight for _, weight in parts])
+    times = np.concatenate([time for time, _ in parts], axis=1)
+    if not len(weights):
+        return None
+    ratios = np.max(
+        [time / at_most for time, (_, at_most, _) in zip(times, limit.bounds, strict=True)], axis=0
+    )
+    ratio = bounds.nearest_value(ratios, weights, limit.share)
+    if ratio <= 1:
+        return None
+    if not np.isfinite(ratio):
+        return (
+            ratio,
+            f"limits of the queue and timeouts with which an idle replica serves at least {limit.share * 100:.6g}% of what {limit.name} judges",
+        )
+    taken = ratios <= ratio
+    words = []
+    for (metric, at_most, growth), time in zip(limit.bounds, times, strict=True):
+        least = float(time[taken].max())
+        if least > at_most:
+            what = limit.name if len(limit.bounds) == 1 else f"{metric.upper()} in {limit.name}"
+            base = " with a base" if growth else ""
+            words.append(f"{what}{base} of at least {_upward_s(least)} (promised {bounds.spoken_s(at_most)})")
+    return ratio, " and ".join(words)
+
+
+def _times(
+    limit: Limit, mix: Requests, alone: bounds.Lone
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each bound must be for each request that the limit judges, less what grows with its prompt; and how much each counts."""
+    rows = mix.class_index == mix.classes.index(limit.class_name)
+    has = [bounds.judged("tpot" if metric == "itl" else metric, mix) for metric, _, _ in limit.bounds]
+    rows &= np.logical_or.reduce(has)
+    times = []
+    for (metric, _, growth), judged in zip(limit.bounds, has, strict=True):
+        alone_s = alone.last_gap_s if metric == "itl" else alone.by_metric[metric]
+        times.append(np.where(judged, alone_s - growth * mix.prompt_tokens, 0.0)[rows])
+    weights = np.ones(int(rows.sum()))
+    if limit.metric == "itl":
+        weights *= (mix.output_tokens[rows] - 1) * mix.answers[rows]
+    return np.array(times), weights
+
+
+def _upward_s(value: float) -> str:
+    """A time [s] as people say it, never less than it is: who promises what is said can keep it.
+
+    >>> _upward_s(0.13612), _upward_s(0.136), _upward_s(1.3201)
+    ('137 ms', '136 ms', '1.33 s')
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return bounds.spoken_s(math.ceil(value / step * (1 - 1e-9)) * step)

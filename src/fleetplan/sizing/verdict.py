@@ -202,10 +202,7 @@ def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime =
     """
     index = result.requests.classes.index(limit.class_name)
     if limit.metric == "itl":
-        histogram = result.itl[index]
-        met = float(histogram.weight[histogram.value_s <= limit.bounds[0][1]].sum())
-        share = met / histogram.count if histogram.count else 1.0
-        return Sample(int(histogram.count), met, np.array([share]), histogram.value_s, histogram.weight)
+        return _gaps(result, index, limit.bounds[0][1])
     rows = (result.requests.class_index == index) & (result.arrival_s >= warmup_s)
     finished = result.outcome[rows] == FINISHED
     # A one-token answer has no TPOT to break, one that hides every token no TTFVT.
@@ -227,6 +224,19 @@ def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime =
     batches = np.array([part.mean() for part in np.array_split(ok, BATCHES) if len(part)])
     values = value[judged] if len(limit.bounds) == 1 else np.zeros(0)
     return Sample(len(ok), float(ok.sum()), batches, values, np.ones(len(values)))
+
+
+def _gaps(result: Result, index: int, at_most_s: float) -> Sample:
+    """The gaps between tokens of a class; a request that was not finished misses all that it should have had, and at least one."""
+    histogram = result.itl[index]
+    met = float(histogram.weight[histogram.value_s <= at_most_s].sum())
+    lost = (result.requests.class_index == index) & (result.outcome != FINISHED)
+    owed = np.maximum(result.requests.output_tokens[lost] - 1, 1) * result.requests.answers[lost]
+    missed = float(owed.sum())
+    count = histogram.count + missed
+    values = np.append(histogram.value_s, np.inf) if missed else histogram.value_s
+    weights = np.append(histogram.weight, missed) if missed else histogram.weight
+    return Sample(int(count), met, np.array([met / count if count else 1.0]), values, weights)
 
 
 def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
