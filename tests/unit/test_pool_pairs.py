@@ -233,6 +233,18 @@ def test_nothing_that_may_be_had_is_told() -> None:
     assert change.startswith("raise policy.max_replicas to at least")
 
 
+def test_a_throughput_beyond_the_link_is_told_with_the_link_that_would_do() -> None:
+    subject = planned(SEARCH, policy={"throughput": "30000 tokens/s"})
+    (built,) = subject.machines.values()
+    why = hopeless(built, subject)
+    assert why is not None
+    assert why.startswith("its link of 50 GB/s takes the KV of prompts for")
+    assert "the throughput asked for is 30,000" in why
+    enough = float(why.split("mends it, ")[1].split(" GB/s")[0]) * 1.01
+    wider = planned({**SEARCH, "link": f"{enough} GB/s"}, policy={"throughput": "30000 tokens/s"})
+    assert hopeless(next(iter(wider.machines.values())), wider) is None
+
+
 def test_spares_of_two_pools_are_complete_together() -> None:
     """The fewest GPUs with which P(prefill is complete) · P(decode is complete) reaches the target, by all pairs."""
     rules = {"target": 0.999, "failures_per_node_day": 0.02, "repair": "48 h"}
@@ -277,16 +289,9 @@ def test_money_of_two_kinds_is_that_of_each() -> None:
     busy = rate / rates.prefill + rate / rates.decode
     watts_ = watts(decision, rented.kinds, 1.0)
     assert watts_ == pytest.approx(1.2 * (0.43 * 700 * (before + after + busy) + 100 * (before + after)))
-    missing = decide(
-        planned(
-            {**SEARCH, "decode": {"gpu": "h200-sxm"}},
-            policy=money | {"ownership": {"gpu": {"h100-sxm": "30000 USD"}, "amortisation": "4 year"}},
-        )
-    )
-    assert missing.chosen is not None
-    assert missing.chosen.fleet is not None
-    with pytest.raises(InputError, match="has no price of h200-sxm"):
-        list(ways(Bill(missing, missing.chosen, missing.chosen.fleet, None, None)))
+    money["ownership"] = {"gpu": {"h100-sxm": "30000 USD"}, "amortisation": "4 year"}
+    with pytest.raises(InputError, match=r"policy\.ownership\.gpu: has no price of h200-sxm, on which"):
+        planned({**SEARCH, "decode": {"gpu": "h200-sxm"}}, policy=money)
 
 
 def test_goodput_is_that_of_the_chosen_pools_and_closed_forms_say_whose_they_are() -> None:

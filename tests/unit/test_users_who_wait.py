@@ -144,6 +144,15 @@ def test_a_horizon_leaves_every_user_some_turns() -> None:
             "    - {name: chat, share: 0.5, prompt_tokens: 9, output_tokens: 9, slo: {e2e: {p95: 1 s}}}",
             "give each class users of its own",
         ),
+        (
+            "      prompt_tokens:",
+            "      sessions: {turns: 3, gap: 1 s}\n      semantic_cache: {hit_share: 0.5}\n      retries: {chance: 0.1, delay: 1 s}\n      prompt_tokens:",
+            "assistants.yaml:8:17: workload.classes[0].sessions: has turns of sessions (got users who wait, each of whom is a session), drop it\n"
+            "assistants.yaml:9:23: workload.classes[0].semantic_cache: answers before the model (got users who wait, who then ask again at once, "
+            "which is not simulated), drop it; concurrency and think_time may be those of what reaches the model\n"
+            "assistants.yaml:10:16: workload.classes[0].retries: sends again as extra arrivals (got users who wait, who send one request at a time), "
+            "drop it, or take workload.clients",
+        ),
     ],
 )
 def test_refused_where_it_stands(old: str, new: str, line: str) -> None:

@@ -380,15 +380,23 @@ def throughput_rate_per_s(subject: Plan, mix: Requests | None = None) -> float:
 
 
 def _link_too_slow(built: Machine, subject: Plan) -> str | None:
-    """Why two pools pass at no count: the one link between them, which more replicas do not widen, would be busier than the cap."""
+    """Why two pools pass at no count: the one link between them, which more replicas do not widen, would be busier than the cap, or than it
+    can be at the promised throughput."""
     split, link, traffic = built.candidate.split, built.link, subject.traffic
     if split is None or link is None:
         return None
     mix, cap = traffic.requests(), subject.scenario.policy.max_utilisation
     crosses = (mix.prompt_tokens > split.bypass_tokens) & (mix.output_tokens > 1)
-    busy = traffic.rate_per_s * float((mix.prompt_tokens * crosses).mean()) * link.s_per_token
+    each_s = float((mix.prompt_tokens * crosses).mean()) * link.s_per_token
+    busy, full = traffic.rate_per_s * each_s, throughput_rate_per_s(subject) * each_s
     if busy <= cap * (1 + 1e-9):
-        return None
+        if full <= 1 + 1e-9:
+            return None
+        promised = subject.scenario.policy.throughput_tokens_per_s or 0.0
+        return (
+            f"its link of {link.bytes_per_s / 1e9:g} GB/s takes the KV of prompts for {promised / full:,.0f} output tokens/s, and the throughput "
+            f"asked for is {promised:,.0f}; no number of replicas mends it, {link.bytes_per_s * full / 1e9:.3g} GB/s would"
+        )
     return (
         f"the KV of its prompts would keep the link of {link.bytes_per_s / 1e9:g} GB/s {busy:.0%} busy, above the cap of {cap:.0%}; no "
         f"number of replicas mends it, {link.bytes_per_s * busy / cap / 1e9:.3g} GB/s would"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan.errors import InputError, unknown_name
+from fleetplan.spec.arrivals import ClosedLoop
 from fleetplan.spec.base import written_key
 from fleetplan.spec.document import Loc
 from fleetplan.spec.endpoint import EndpointScenario
@@ -56,6 +57,7 @@ def faults(scenario: Asked) -> list[Fault]:
         found += _residents(scenario)
         found += _patience(scenario)
     found += _adapters(scenario, None if model is None else model.architecture)
+    found += _waiting(scenario)
     if scenario.policy is not None:
         found += _prices(scenario, catalog.data_dir())
         found += _bought(scenario, look_up)
@@ -197,6 +199,25 @@ def _adapters(scenario: Scenario, architecture: Any) -> Iterator[Fault]:
                 yield (*loc, "targets", i), unknown_name("matrix", name, known)
 
 
+def _waiting(scenario: Scenario) -> Iterator[Fault]:
+    """What is about arrivals that come whatever becomes of those before: users who wait have none."""
+    workload = scenario.workload
+    if not isinstance(workload, ClassesWorkload):
+        return
+    for i, c in enumerate(workload.classes):
+        if not isinstance(c.arrivals or getattr(workload, "arrivals", None), ClosedLoop):
+            continue
+        why = {
+            "sessions": "has turns of sessions (got users who wait, each of whom is a session), drop it",
+            "semantic_cache": "answers before the model (got users who wait, who then ask again at once, which is not simulated), drop it; "
+            "concurrency and think_time may be those of what reaches the model",
+            "retries": "sends again as extra arrivals (got users who wait, who send one request at a time), drop it, or take workload.clients",
+        }
+        for key, sentence in why.items():
+            if getattr(c, key) is not None:
+                yield ("workload", "classes", i, key), sentence
+
+
 def _held(scenario: Scenario, look_up: Callable[[Loc, Callable[[], Any]], Any]) -> Iterator[Fault]:
     """GPUs of a fleet that there is: each named once, and one that a candidate runs on."""
     from fleetplan import catalog
@@ -267,6 +288,25 @@ def _bought(scenario: Asked, look_up: Callable[[Loc, Callable[[], Any]], Any]) -
         named["ownership"] = [(("policy", "ownership", "gpu", gpu), gpu) for gpu in policy.ownership.gpu_usd]
     for entries in named.values():
         yield from _gpus(entries, look_up)
+    yield from _priced(scenario, named.get("ownership"))
+
+
+def _priced(scenario: Asked, owned: list[tuple[Loc, str]] | None) -> Iterator[Fault]:
+    """Where GPUs are bought at a price by kind, every kind that a candidate runs on has one."""
+    from fleetplan import catalog
+
+    if owned is None or (isinstance(scenario, Scenario) and scenario.candidates is None):
+        return
+    try:
+        known = {catalog.gpu(name).name for _, name in owned}
+        without = [gpu for gpu in scenario.gpus() if catalog.gpu(gpu).name not in known]
+    except InputError:
+        return  # an unknown GPU is told already
+    if without:
+        yield (
+            ("policy", "ownership", "gpu"),
+            f"has no price of {', '.join(without)}, on which candidates run (got {', '.join(name for _, name in owned)}), add it",
+        )
 
 
 def _without_tokens(scenario: EndpointScenario) -> Iterator[Fault]:
