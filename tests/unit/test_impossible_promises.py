@@ -50,6 +50,8 @@ ONE = [
     ({"e2e": {"p90": "{} ms"}}, "E2E p90 of chat", 5),
     ({"ttft": {"p95": {"base": "{} ms", "per_prompt_token": "1 us/token"}}}, "TTFT p95 of chat with a base", 1),
     ({"attainment": {"share": 0.9, "ttft": "{} ms", "e2e": "5 s"}}, "TTFT in attainment 90.00% of chat", 1),
+    ({"attainment": {"share": 0.9, "e2e": "{} ms"}}, "attainment 90.00% of chat", 5),
+    ({"attainment": {"share": 0.9, "tpot": "{} ms"}}, "attainment 90.00% of chat", 1),
 ]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def hopeless(
                 f"{name}: alone on a replica {share:.1%} of the requests would meet it; "
                 "no number of replicas mends it"
             )
-        value = nearest_value(alone.by_metric[limit.metric][rows], all_of_them, limit.share)
+        value = nearest_value(alone.by_metric[limit.bounds[0][0]][rows], all_of_them, limit.share)
         return (
             f"{name}: {spoken_s(value)} for requests that have a replica to themselves, above {spoken_s(limit.limit_s)}; "
             "no number of replicas mends it"
