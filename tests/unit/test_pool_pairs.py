@@ -311,7 +311,10 @@ def test_a_gpu_of_a_pool_alone_is_one_that_the_scenario_runs_on() -> None:
     scenario = loads(text)
     data = meaning.stage_meaning(scenario, "sizing")["data"]
     assert {"h100-sxm", "h200"} <= set(data["gpus"])
-    assert {"h100-sxm", "h200-sxm"} == set(data["prices"][0]["gpu_usd_per_hour"])
+    # Levers plan every GPU of the price list.
+    assert {"h100-sxm", "h200-sxm", "l40s"} <= set(data["prices"][0]["gpu_usd_per_hour"])
+    before = meaning.stage_meaning(scenario, "candidates")["data"]
+    assert set(before["gpus"]) == {"h100-sxm", "h200"}
     with pytest.raises(InputError) as caught:
         loads(text.replace('"h200-sxm": 2', '"l40s": 2'))
     assert "is a GPU that no candidate runs on" in caught.value.lines[0]

@@ -35,7 +35,7 @@ def test_a_run_fills_the_store_and_reports(planned):
         ("data/scenarios/tiny.yaml", "p90: 1 s", "p90: 2 s", AFTER_SLO),
         ("data/scenarios/tiny.yaml", "rate: 1 req/s", "rate: 2 req/s", STAGES | AFTER_SLO),
         ("data/prices.yaml", "h100-sxm: {median: 3.0", "h100-sxm: {median: 4.0", {"sizing", "queueing", "load", "report"}),
-        ("data/prices.yaml", "l4: {median: 1.0", "l4: {median: 2.0", set()),
+        ("data/prices.yaml", "l4: {median: 1.0", "l4: {median: 2.0", {"sizing", "queueing", "load", "report"}),  # levers
         ("src/fleetplan/errors.py", '"""One sentence', '# a comment\n    """Another sentence', set()),
     ],
     ids=["nothing", "touched", "comment", "unit", "order", "slo", "rate", "price", "price of another GPU", "docstring"],

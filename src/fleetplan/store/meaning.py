@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetplan import catalog, provenance
+from fleetplan.errors import InputError
 from fleetplan.spec.fleet import SharedFleet
 from fleetplan.spec.scenario import Asked, Scenario
 from fleetplan.store.tables import OF_FLEETS, stage_tables
@@ -48,7 +49,10 @@ def stage_meaning(scenario: Asked, stage: str) -> dict[str, Any]:
         section.pop(last, None)
     if "slo" in ignored:
         spec["workload"] = _without(spec["workload"], "slo")
-    data = _data(scenario, "prices" in spec.get("policy", {}))
+    gpus = set(scenario.gpus())
+    if stage == "sizing" and isinstance(scenario, Scenario):
+        gpus |= {gpu.name for gpu in catalog.gpus()}  # its levers plan every GPU that has a price
+    data = _data(scenario, gpus, "prices" in spec.get("policy", {}))
     if isinstance(scenario, Scenario) and (
         stage == "speculation" or any(each != "none" for each in scenario.candidates.speculation)
     ):
@@ -105,14 +109,14 @@ def _without(value: Any, key: str) -> Any:
     return value
 
 
-def _data(scenario: Asked, with_prices: bool) -> dict[str, Any]:
+def _data(scenario: Asked, gpus: set[str], with_prices: bool) -> dict[str, Any]:
     folder = catalog.data_dir()
     files = scenario.files()
     own_model = files.pop("model", None)
     found: dict[str, Any] = {
         "gpus": {
             name: catalog.gpu(name).model_dump(mode="json", exclude={"title", "source", "notes", "aliases"})
-            for name in scenario.gpus()
+            for name in sorted(gpus)
         },
         "files": {name: provenance.file_digest(path) for name, path in sorted(files.items())},
         "tables": {
@@ -127,25 +131,34 @@ def _data(scenario: Asked, with_prices: bool) -> dict[str, Any]:
             path.name: _yaml_digest(path) for path in sorted((folder / "calibration").glob("*.yaml"))
         }
     if with_prices:
-        found["prices"] = [_prices(scenario, folder, each) for each in scenario.policy.price_lists().values()]
+        lists = scenario.policy.price_lists().values()
+        found["prices"] = [_prices(scenario, folder, gpus, each) for each in lists]
     return found
 
 
-def _prices(scenario: Asked, folder: Path, reference: str) -> Any:
-    """A price list that a scenario names: of it what concerns its GPUs, without its words."""
+def _prices(scenario: Asked, folder: Path, gpus: set[str], reference: str) -> Any:
+    """A price list that a scenario names: of it what concerns these GPUs, without its words."""
     file, has_file, name = reference.rpartition("#")
     content = _yaml(scenario.folder / file if has_file else folder / "prices.yaml") or {}
     prices = content.get(name)
     if not isinstance(prices, dict):
         return None
-    named = {catalog.gpu(gpu).name for gpu in scenario.gpus()} | set(scenario.gpus())
+    named = {catalog.gpu(gpu).name for gpu in gpus}
     return {
-        key: {gpu: price for gpu, price in value.items() if gpu in named}
+        key: {gpu: price for gpu, price in value.items() if _catalogued(gpu) in named}
         if key == "gpu_usd_per_hour" and isinstance(value, dict)
         else value
         for key, value in prices.items()
         if key not in ("title", "source")
     }
+
+
+def _catalogued(gpu: str) -> str | None:
+    """The catalogue's name of a GPU that a price list may call otherwise; None: the catalogue has none."""
+    try:
+        return catalog.gpu(gpu).name
+    except InputError:
+        return None
 
 
 def _empirical(scenario: Asked) -> list[str]:
