@@ -135,6 +135,18 @@ def test_47_errors_are_in_the_percentiles_as_infinite() -> None:
     json.dumps(figures, allow_nan=False)
 
 
+def test_47_gaps_that_were_never_had_are_infinite_too() -> None:
+    """98 answers of two tokens, and two refused requests that should have had one gap each at least."""
+    run = answered([0.1] * 98, [0.02] * 98, [2] * 98, rejected=2)
+    figures = run.summary({"c0": [Promise("itl", 99, 0.03)]}, percentiles=(98, 99))
+    assert figures["itl_p98_s"] == pytest.approx(0.02)
+    assert figures["itl_mean_s"] == pytest.approx(0.02)
+    assert figures["itl_p99_s"] is None
+    assert figures["reasons"]["itl_p99_s"].startswith("unbounded")
+    assert not figures["classes"]["c0"]["promises"][0]["met"]
+    json.dumps(figures, allow_nan=False)
+
+
 def test_48_attainment_counts_the_sent_and_the_promised_only() -> None:
     run = answered([0.1] * 5 + [9.0], [0.0] * 6, [1] * 6, rejected=4)
     promises = {"c0": [Promise("ttft", 50, 1.0)]}

@@ -144,6 +144,23 @@ class Result:
         """Arrival to last token [s]; inf and NaN as in `ttft_s`."""
         return self._missed(self.finish_s - self.arrival_s)
 
+    def gaps(self, index: int, unfinished: bool = False) -> Histogram:
+        """Gaps between tokens of a class, with an infinite one for each that a rejected or timed-out request should have had, and at least one.
+
+        `unfinished`: unfinished requests are missed too.
+        """
+        lost = (
+            (self.outcome == REJECTED)
+            | (self.outcome == TIMED_OUT)
+            | (unfinished & (self.outcome == UNFINISHED))
+        )
+        lost &= self.requests.class_index == index
+        owed = np.maximum(self.requests.output_tokens[lost] - 1, 1) * self.requests.answers[lost]
+        served = self.itl[index]
+        if not lost.any():
+            return served
+        return Histogram(np.append(served.value_s, np.inf), np.append(served.weight, float(owed.sum())))
+
     @property
     def makespan_s(self) -> float | None:
         """From time 0 to the last finish [s]; None when nothing finished."""

@@ -53,17 +53,18 @@ def summarise(
         "tpot": result.tpot_s,
         "e2e": result.e2e_s,
     }
-    whole = _figures(result, metrics, counted, merged(result.itl), span_s, percentiles)
+    gaps = [result.gaps(index) for index in range(len(classes))]
+    whole = _figures(result, metrics, counted, merged(gaps), span_s, percentiles)
     by_class: dict[str, Any] = {}
     promised_requests, met_requests = 0, 0
     for index, name in enumerate(classes):
         rows = counted & (result.requests.class_index == index)
-        figures = _figures(result, metrics, rows, result.itl[index], span_s, percentiles)
+        figures = _figures(result, metrics, rows, gaps[index], span_s, percentiles)
         if promises.get(name):
             met = np.ones(int(rows.sum()), dtype=bool)
             verdicts = []
             for promise in promises[name]:
-                verdicts.append(_verdict(promise, metrics, rows, result.itl[index]))
+                verdicts.append(_verdict(promise, metrics, rows, gaps[index]))
                 if promise.metric != "itl":
                     value = metrics[promise.metric][rows]
                     # An answer of one token has no TPOT to break, one that hides every token no TTFVT.
@@ -186,11 +187,16 @@ def _figures(
             figures[key] = value if value is not None and np.isfinite(value) else None
             if figures[key] is None:
                 reasons[key] = EMPTY if value is None else UNBOUNDED
-    figures["itl_mean_s"] = itl.mean_s
-    for q in percentiles:
-        figures[f"itl_p{q:g}_s"] = itl.percentile_s(q)
-    if itl.mean_s is None:
+    had = np.isfinite(itl.value_s)
+    figures["itl_mean_s"] = Histogram(itl.value_s[had], itl.weight[had]).mean_s
+    if figures["itl_mean_s"] is None:
         reasons["itl_mean_s"] = EMPTY
+    for q in percentiles:
+        value = itl.percentile_s(q)
+        key = f"itl_p{q:g}_s"
+        figures[key] = value if value is not None and np.isfinite(value) else None
+        if figures[key] is None:
+            reasons[key] = EMPTY if value is None else UNBOUNDED
     figures["reasons"] = reasons
     return figures
 

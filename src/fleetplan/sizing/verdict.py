@@ -227,16 +227,11 @@ def sample(result: Result, limit: Limit, warmup_s: float, client_s: ClientTime =
 
 
 def _gaps(result: Result, index: int, at_most_s: float) -> Sample:
-    """The gaps between tokens of a class; a request that was not finished misses all that it should have had, and at least one."""
-    histogram = result.itl[index]
-    met = float(histogram.weight[histogram.value_s <= at_most_s].sum())
-    lost = (result.requests.class_index == index) & (result.outcome != FINISHED)
-    owed = np.maximum(result.requests.output_tokens[lost] - 1, 1) * result.requests.answers[lost]
-    missed = float(owed.sum())
-    count = histogram.count + missed
-    values = np.append(histogram.value_s, np.inf) if missed else histogram.value_s
-    weights = np.append(histogram.weight, missed) if missed else histogram.weight
-    return Sample(int(count), met, np.array([met / count if count else 1.0]), values, weights)
+    """The gaps between tokens of a class, with those that requests that were not finished should have had."""
+    gaps = result.gaps(index, unfinished=True)
+    met = float(gaps.weight[gaps.value_s <= at_most_s].sum())
+    share = met / gaps.count if gaps.count else 1.0
+    return Sample(int(gaps.count), met, np.array([share]), gaps.value_s, gaps.weight)
 
 
 def pool(limit: Limit, samples: Sequence[Sample], level: float) -> Outcome:
