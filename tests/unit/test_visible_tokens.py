@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleetplan import spec
-from fleetplan.engine import EngineConfig, Promise, Speculation, simulate
+from fleetplan.engine import EngineConfig, Outage, Promise, Speculation, simulate
 from fleetplan.engine.files import read_requests, write_records
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import affine
@@ -115,3 +115,16 @@ def test_a_promise_on_it_is_what_the_fleet_is_sized_for() -> None:
     hopeless = decided("ttfvt: {p95: 1 s}")
     assert hopeless.chosen is None
     assert hopeless.options[0].reason.startswith("TTFVT p95 of agent")
+
+
+def test_a_part_of_a_result_keeps_what_is_known_by_request() -> None:
+    """A promise of TTFVT through an outage is judged on the requests that arrived meanwhile."""
+    requests = Requests.of(np.arange(20) * 0.05, 100, 40, hidden_tokens=np.arange(20) * 2)
+    run = simulate(requests, COST, EngineConfig(retries=1), outages=[Outage(0, 0.2, 0.4)])
+    rows = run.arrival_s >= 0.5
+    part = run.take(rows)
+    for name in ("ttft_s", "ttfvt_s", "tpot_s", "e2e_s", "restarts", "attempts", "outcome"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(run, name)[rows])
+    limit = Limit("all", "ttfvt", "p50", 0.5, (("ttfvt", 0.3, 0.0),))
+    assert sample(part, limit, 0.0).count == rows.sum()
+    assert part.counts() == run.counts(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ from fleetplan.errors import InputError
 from fleetplan.traffic.requests import Requests
 
 Floats = NDArray[np.float64]
+_BY_REQUEST = (
+    "arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "preemptions", "replica", "outcome", "reason",
+    "visible_s", "restarts", "prefix_hit_tokens", "attempts", "refusals",
+)  # fmt: skip
+"""Arrays of a result with an entry a request."""
 METRICS = ("ttft", "ttfvt", "tpot", "itl", "e2e")
 
 
@@ -143,6 +148,12 @@ class Result:
     def e2e_s(self) -> Floats:
         """Arrival to last token [s]; inf and NaN as in `ttft_s`."""
         return self._missed(self.finish_s - self.arrival_s)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Result:
+        """The result of these requests alone; what is not kept by request (gaps, steps, series) stays that of all."""
+        found = {name: getattr(self, name) for name in _BY_REQUEST}
+        kept = {name: value[rows] for name, value in found.items() if value is not None}
+        return replace(self, requests=self.requests.take(rows), handoff=None, **kept)
 
     def gaps(self, index: int, unfinished: bool = False) -> Histogram:
         """Gaps between tokens of a class, with an infinite one for each that a rejected or timed-out request should have had, and at least one.

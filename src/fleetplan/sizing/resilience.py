@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +136,8 @@ def needed(faced: Callable[[int], Faced], event: Event, count: int) -> int | Non
     The search begins with what is lost on top of `count`; None: nothing up to MOST_TIMES the count does.
     """
     start, most = count + event.lost(count), MOST_TIMES * count + event.lost(count)
-    return least_count(faced, start, most).replicas  # type: ignore[arg-type]  # it only asks for `passes`
+    found = least_count(faced, start, most).replicas  # type: ignore[arg-type]  # it only asks for `passes`
+    return None if found is None else max(found, count)
 
 
 def face(
@@ -160,7 +160,7 @@ def face(
         end = min(start + length, traffic.duration_s)
         spans.append((start, start + length))
         rows = (result.arrival_s >= start) & (result.arrival_s < end)
-        inside = only(result, rows)
+        inside = result.take(rows)
         for limit, part, all_of_it in zip(traffic.limits, during, whole, strict=True):
             if limit.metric != "itl":
                 part.append(sample(inside, limit, -np.inf, built.client_s))
@@ -213,25 +213,6 @@ def busiest_s(arrival_s: NDArray[np.float64], length_s: float, from_s: float, to
         return from_s
     counts = np.searchsorted(arrival_s, starts + length_s) - np.searchsorted(arrival_s, starts)
     return float(starts[int(np.argmax(counts))])
-
-
-def only(result: Result, rows: NDArray[np.bool_]) -> Result:
-    """The result of these requests alone; gaps between tokens, which are not kept by request, stay those of all."""
-    counted: dict[str, Any] = {
-        name: None if getattr(result, name) is None else getattr(result, name)[rows]
-        for name in ("restarts", "attempts", "refusals")
-    }
-    return replace(
-        result,
-        requests=result.requests.take(rows),
-        **counted,
-        **{
-            name: getattr(result, name)[rows]
-            for name in (
-                "arrival_s", "first_scheduled_s", "first_token_s", "finish_s", "preemptions", "replica", "outcome", "reason",
-            )
-        },
-    )  # fmt: skip
 
 
 def _pooled(samples: list[Sample]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -80,15 +80,7 @@ def while_all_send(result: Result, classes: tuple[int, ...]) -> Result:
     last = np.full(int(users.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(last, users[known], result.arrival_s[known])
     rows = result.arrival_s <= last[np.isfinite(last)].min(initial=np.inf)
-    count = len(result.requests)
-    kept = {
-        each.name: value[rows]
-        for each in fields(result)
-        if each.name not in ("requests", "busy_s", "itl", "series", "handoff")
-        and isinstance(value := getattr(result, each.name), np.ndarray)
-        and len(value) == count
-    }
-    return replace(result, requests=result.requests.take(rows), **kept)
+    return result.take(rows)
 
 
 def _answered(workload: Workload, within_s: dict[int, float]) -> Workload:
