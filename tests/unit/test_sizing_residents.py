@@ -238,3 +238,14 @@ def test_ids_without_them_are_what_they_were() -> None:
 def test_what_a_spec_cannot_say(scheduler: str, more: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         planned(scheduler, more=more)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "more"),
+    [("{max_adapters: 4}", ADAPTERS), (FEW, "      adapters: {shares: {a: 0.6}, zipf: 1, rank: 8}")],
+)
+def test_a_faulty_entry_is_one_fault(scheduler: str, more: str) -> None:
+    """What the entry is missed for elsewhere is not told beside it."""
+    with pytest.raises(InputError) as caught:
+        planned(scheduler, more=more)
+    assert len(caught.value.lines) == 1

@@ -74,7 +74,7 @@ def _with_references(lines: tuple[str, ...], document: Document, folder: Path) -
     scenario._folder = folder
     found = {line: _place(line, document.file) for line in lines}
     told = set(found.values())
-    for loc, sentence in references(scenario):
+    for loc, sentence in references(scenario, whole=False):
         loc = original(loc)
         # what the file does not have is a default that stands in for a faulty value: its fault is told already
         if (loc in document.values or loc in document.keys) and document.place(loc) not in told:

@@ -17,8 +17,11 @@ from fleetplan.spec.workload import ClassesWorkload, EmpiricalWorkload, TraceWor
 Fault = tuple[Loc, str]
 
 
-def faults(scenario: Asked) -> list[Fault]:
-    """Path and sentence of every reference of a scenario that does not hold; a section that is None is passed over."""
+def faults(scenario: Asked, whole: bool = True) -> list[Fault]:
+    """Path and sentence of every reference of a scenario that does not hold; a section that is None is passed over.
+
+    `whole`: False where faulty entries were left out, so that what one section misses in another may be among them.
+    """
     # The catalogue reads spec files of its own and stands above this room: imported only here, when a scenario is checked.
     from fleetplan import catalog
 
@@ -54,8 +57,9 @@ def faults(scenario: Asked) -> list[Fault]:
         found += _precisions(scenario, look_up, None if model is None else model.architecture)
     if scenario.candidates is not None and scenario.workload is not None:
         found += _weights(scenario)
-        found += _residents(scenario)
-        found += _patience(scenario)
+        if whole:
+            found += _residents(scenario)
+            found += _patience(scenario)
     found += _adapters(scenario, None if model is None else model.architecture)
     found += _waiting(scenario)
     if scenario.policy is not None:
