@@ -60,6 +60,7 @@ clean: ## delete results and caches; reports and .venv stay
 # The locked dependencies, then the project itself; each again only when its file changed.
 .venv/locked: requirements.lock
 	@test -n '$(PYTHON)' || { echo 'fleetplan needs Python 3.11 or newer with venv: install python3.11 (and python3.11-venv), or name one: make PYTHON=/path/to/python' >&2; exit 1; }
+	@echo 'installing the locked dependencies into .venv: a minute or two'
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
@@ -70,5 +71,6 @@ clean: ## delete results and caches; reports and .venv stay
 
 # The engine's kernels, compiled once: parallel jobs would each compile them.
 .venv/warm: .venv/ready $(wildcard src/fleetplan/engine/*.py)
+	@echo 'compiling the simulator, once: one to three minutes'
 	$(PY) -m fleetplan.engine.warm
 	@touch $@

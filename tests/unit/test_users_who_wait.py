@@ -9,6 +9,8 @@ from fleetplan import spec
 from fleetplan.errors import InputError
 from fleetplan.sizing import decide, offered, users
 from fleetplan.sizing.decide import Plan
+from fleetplan.sizing.stages import batching
+from fleetplan.sizing.stages.traffic import traffic_rows
 from fleetplan.traffic.model import ClosedLoop
 
 SPEC = """
@@ -160,3 +162,29 @@ def test_refused_where_it_stands(old: str, new: str, line: str) -> None:
     with pytest.raises(InputError) as caught:
         spec.loads(text.replace(old, new), "assistants.yaml")
     assert line in "\n".join(caught.value.lines)
+
+
+def test_facts_and_loads_of_users_are_of_the_time_while_all_of_them_send() -> None:
+    decision = decide.decide(planned())
+    (facts,) = traffic_rows(decision)["workloads"]
+    assert facts["mean_requests_per_s"] == pytest.approx(decision.plan.traffic.rate_per_s, rel=0.05)
+    assert facts["peak_minute_over_mean"] >= 1
+    assert facts["interarrival_cv"] == pytest.approx(1, abs=0.2)
+    kept = [row for row in batching.rows(decision.plan)["simulations"] if row["attainment"] > 0.9]
+    assert kept
+    for row in kept:  # answers are faster than the promises, so that users send more than the nominal rate
+        assert row["goodput_requests_per_s"] >= row["offered_requests_per_s"] * row["attainment"] * 0.97
+
+
+def test_loads_of_a_profile_are_steady_ones() -> None:
+    """Quiet hours come first; a replica at 70% of its rate is at 70% all the same."""
+    text = SPEC % {"users": 9, "think": "1 s", "slo": "{e2e: {p95: 60 s}}"}
+    arrivals = (
+        "{process: profile, inside: {process: poisson, rate: 10 req/s}, factors: [0.2, 1.8], slot: 6 h}"
+    )
+    text = text.replace("{process: closed_loop, concurrency: 9, think_time: 1 s}", arrivals)
+    plan = decide.plan(spec.loads(text.replace("  horizon: 300 s,", ""), "day.yaml"))
+    rows = batching.rows(plan)["simulations"]
+    assert [row["load_share"] for row in rows] == list(batching.LOAD_SHARES)
+    for row in rows[:3]:
+        assert row["goodput_requests_per_s"] == pytest.approx(row["offered_requests_per_s"], rel=0.05)

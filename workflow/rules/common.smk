@@ -37,7 +37,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ["FLEETPLAN_JOB"] = str(Path(workflow.basedir) / "workflow/job")
 
 
-NAMED = list(filter(None, map(str.strip, str(config.get("scenario", "")).split(","))))
+NAMED = str(config.get("scenario", "")).replace(",", " ").split()
 
 
 def read_specs():

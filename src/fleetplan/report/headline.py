@@ -304,7 +304,7 @@ def _binding_note(decision: Row, held: Sequence[Row]) -> str:
         cap = decision.get("max_utilisation")
         most = f", {units.share(cap)} is allowed" if cap is not None else ""
         notes.append(
-            f"The fleet runs at {units.share(decision['utilisation'])} of the rate it could sustain{most}."
+            f"The fleet runs at {units.share(decision['utilisation'])} of the rate it could sustain, on average over its traffic{most}."
         )
     if decision.get("lower_bound_replicas") is not None:
         notes.append(f"By load alone {decision['lower_bound_replicas']} would do.")

@@ -271,7 +271,9 @@ def unserved(built: Machine, mix: Requests) -> str | None:
         levels_of(mix, built.config)
         check_pipeline(mix, built.step, built.config, built.router)
     except InputError as error:
-        return "; ".join(_sentence(line) for line in error.lines)
+        told = "; ".join(_sentence(line) for line in error.lines)
+        ranked = built.config.priority != "none"
+        return told + ("; scheduler.priority none serves all classes in order of arrival" if ranked else "")
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,20 @@ class Offered:
                 self.workload, duration_s=self.duration_s, seed=seed, rate_scale=self.rate_scale * factor
             )
         return self._cache[key]
+
+    def steady(self, lasts_s: float) -> Offered:
+        """The same without the course of the day, about so long: profiles and growth at their mean, so that any stretch has that load."""
+        arrivals = [c.arrivals or self.workload.arrivals for c in self.workload.classes]
+        if not any(isinstance(each, model.Profile) for each in arrivals):
+            return self
+        flat = replace(
+            self.workload,
+            classes=tuple(replace(c, arrivals=_flat(c.arrivals)) for c in self.workload.classes),
+            arrivals=_flat(self.workload.arrivals),
+        )
+        return replace(
+            self, workload=flat, duration_s=min(self.duration_s, max(lasts_s, SHORTEST_S)), _cache={}
+        )
 
     @property
     def closed(self) -> tuple[int, ...]:
@@ -226,6 +240,12 @@ def _check_judged(scenario: Asked, made: Offered) -> None:
                     "longer simulation.horizon",
                 )
             )
+
+
+def _flat(arrivals: model.Arrivals | None) -> model.Arrivals | None:
+    if not isinstance(arrivals, model.Profile):
+        return arrivals
+    return model.Profile(arrivals.inside, (float(np.mean(arrivals.factors)),), arrivals.slot_s)
 
 
 def _notes(scenario: Asked, workload: model.Workload) -> tuple[str, ...]:

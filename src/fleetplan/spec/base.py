@@ -51,6 +51,9 @@ def fault(sentence: str, *at: str | int) -> PydanticCustomError:
     return PydanticCustomError("fault", "{sentence}", {"sentence": sentence, "at": list(at)})
 
 
+_PERCENT = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%")
+
+
 def _integral(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         hint = ", without quotes or unit" if isinstance(value, str) else ""
@@ -63,6 +66,9 @@ def _integral(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    if isinstance(value, str) and (percent := _PERCENT.fullmatch(value.strip())):
+        share = float(percent[1]) / 100
+        raise fault(f"must be a number, no percentage (got {shown(value)}), write it like {share:g}")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         hint = ", without quotes or unit" if isinstance(value, str) else ""
         raise fault(f"must be a number (got {shown(value)}), write it like 0.8{hint}")

@@ -47,8 +47,11 @@ def rows(subject: Plan) -> dict[str, list[dict[str, Any]]]:
 
 
 def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[dict[str, Any]]:
-    traffic, replicas = subject.traffic, built.candidate.unit_replicas
+    replicas = built.candidate.unit_replicas
     offered = built.sustains(rate, replicas) * share
+    if not offered > 0:
+        return []
+    traffic = subject.traffic.steady(MOST_REQUESTS / offered)
     requests = traffic.requests(0, offered / traffic.rate_per_s)
     if len(requests) > MOST_REQUESTS:
         requests = requests.take(np.arange(MOST_REQUESTS))
@@ -56,6 +59,8 @@ def _at_load(built: Machine, subject: Plan, rate: float, share: float) -> list[d
         return []
     warmup = min(traffic.warmup_s, float(requests.arrival_s[-1]) * 0.1)
     result = built.run(requests, replicas * built.engines_per_replica, traffic.seed)
+    if traffic.closed:
+        result, warmup = traffic.judged(result)
     promises = {
         name: [
             Promise(metric, limit.share * 100, bound)

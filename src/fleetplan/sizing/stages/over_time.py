@@ -29,7 +29,8 @@ def timeseries(decision: Decision) -> Iterable[Row]:
             continue
         requests = traffic.requests()
         result = chosen.machine.run(requests, replicas * chosen.machine.engines_per_replica, traffic.seed)
-        for time_s, waiting, running in _state(result, traffic.duration_s):
+        lasts_s = float(traffic.judged(result)[0].arrival_s.max()) if traffic.closed else traffic.duration_s
+        for time_s, waiting, running in _state(result, lasts_s):
             yield {
                 "candidate_id": chosen.machine.candidate.candidate_id,
                 "replicas": replicas,

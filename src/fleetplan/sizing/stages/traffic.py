@@ -40,6 +40,8 @@ def traffic_rows(decision: Decision) -> dict[str, list[Row]]:
 def _parts(subject: Plan) -> Iterator[tuple[str, Requests]]:
     """All requests, and those of each class where there are several."""
     mix = subject.traffic.requests()
+    if subject.traffic.closed:  # the last turns of users lie beyond, more and more thinly
+        mix = mix.take(mix.arrival_s < subject.traffic.duration_s)
     yield "*", mix
     if len(mix.classes) > 1:
         for index, name in enumerate(mix.classes):
