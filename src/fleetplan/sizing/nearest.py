@@ -98,7 +98,7 @@ def _relaxed(decision: Decision, hopeless: list[Option]) -> tuple[str, str]:
     return (
         f"no number of replicas of any candidate keeps every promise, since a request alone on a replica breaks one; "
         f"{hopeless[0].machine.candidate.label}: {hopeless[0].reason}",
-        f"nearest is {best[1]}: it needs {best[2]} even without load",
+        f"promise what {best[1]} can keep: it needs {best[2]} even without load",
     )
 
 
