@@ -34,7 +34,7 @@ def test_a_job_that_a_person_stops_has_not_failed(project: Path, tmp_path: Path)
     while not (tmp_path / "log").exists() or "here" not in (tmp_path / "log").read_text():
         assert job.poll() is None
         time.sleep(0.02)
-    os.killpg(job.pid, signal.SIGINT)
+    os.killpg(job.pid, signal.SIGTERM)  # not INT, which who runs the tests may have told all to ignore
     _, told = job.communicate(timeout=60)
     assert job.returncode == 130
     assert "stopped after" in told
