@@ -168,38 +168,54 @@ def test_closed_loop(
     conserve(fast)
 
 
-@given(workloads(), engines(), st.integers(1, 6), st.integers(0, 2**31))
-@settings(max_examples=100)
-def test_sessions(requests: Requests, config: EngineConfig, sessions: int, seed: int) -> None:
+def in_turns(requests: Requests, sessions: int, seed: int) -> Requests:
+    """The requests as turns of so many sessions."""
     rng = np.random.default_rng(seed)
     owner = rng.integers(0, sessions, len(requests))
     first = np.zeros(len(requests), dtype=bool)
     first[np.unique(owner, return_index=True)[1]] = True
     gap = np.where(first, np.nan, rng.exponential(0.05, len(requests)))
-    turns = Requests.of(
+    return Requests.of(
         requests.arrival_s, requests.prompt_tokens, requests.output_tokens, session_id=owner, gap_s=gap,
         timeout_s=requests.timeout_s,
     )  # fmt: skip
+
+
+@given(workloads(), engines(), st.integers(1, 6), st.integers(0, 2**31))
+@settings(max_examples=100)
+def test_sessions(requests: Requests, config: EngineConfig, sessions: int, seed: int) -> None:
+    turns = in_turns(requests, sessions, seed)
     slow, fast = both(turns, COSTS["affine"], config, replicas=2, router="prefix_affine")
     agree(slow, fast)
     conserve(fast)
 
 
-@given(
-    workloads(), engines(), st.sampled_from(ROUTERS), st.integers(1, 3),
-    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), st.sampled_from([0.05, 1.0, math.inf]), st.booleans()), max_size=4),
-)  # fmt: skip
+Faults = list[tuple[int, float, float, bool]]
+"""Replica, when it goes down [s], for how long [s], and whether it drains."""
+
+
+def faults(most: int) -> st.SearchStrategy[Faults]:
+    lengths = st.sampled_from([0.05, 1.0, math.inf])
+    return st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), lengths, st.booleans()), max_size=most)
+
+
+def through(
+    requests: Requests, config: EngineConfig, router: str, replicas: int, outages: Faults
+) -> tuple[Result, Result]:
+    """Both engines through the outages; one queue for all does not swap."""
+    away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
+    config = with_pool(config, router)
+    if router == "central_queue":
+        config = replace(config, preemption="recompute", swap_blocks=0, swap_block_s=0.0)
+    return both(requests, COSTS["memory"], config, replicas=replicas, router=router, outages=away)
+
+
+@given(workloads(), engines(), st.sampled_from(ROUTERS), st.integers(1, 3), faults(4))
 @settings(max_examples=200)
 def test_outages(
-    requests: Requests,
-    config: EngineConfig,
-    router: str,
-    replicas: int,
-    outages: list[tuple[int, float, float, bool]],
+    requests: Requests, config: EngineConfig, router: str, replicas: int, outages: Faults
 ) -> None:
-    config = with_pool(config, router)
-    away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
-    slow, fast = both(requests, COSTS["memory"], config, replicas=replicas, router=router, outages=away)
+    slow, fast = through(requests, config, router, replicas, outages)
     agree(slow, fast)
     conserve(fast)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine_twin import COSTS, agree, both, conserve, engines, with_pool, workloads
+from test_engine_twin import COSTS, agree, both, conserve, engines, in_turns, with_pool, workloads
 
 from fleetplan.engine import ROUTERS, ClosedLoop, EngineConfig, Outage, simulate
 from fleetplan.engine.lanes import LANE_SCHEDULERS
@@ -88,15 +88,7 @@ def test_closed_loop(
 @given(workloads(), lanes(), pipelines(), st.integers(1, 6), st.integers(0, 2**31))
 @settings(max_examples=40)
 def test_sessions(requests: Requests, config: EngineConfig, cost: StepTime, sessions: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    owner = rng.integers(0, sessions, len(requests))
-    first = np.zeros(len(requests), dtype=bool)
-    first[np.unique(owner, return_index=True)[1]] = True
-    gap = np.where(first, np.nan, rng.exponential(0.05, len(requests)))
-    turns = Requests.of(
-        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, session_id=owner, gap_s=gap,
-        timeout_s=requests.timeout_s,
-    )  # fmt: skip
+    turns = in_turns(requests, sessions, seed)
     agree(*both(turns, cost, config, replicas=2, router="prefix_affine"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine_twin import COSTS
+from test_engine_twin import COSTS, in_turns
 
 from fleetplan.engine import (
     ROUTERS,
@@ -171,15 +171,7 @@ def test_closed_loop(
 @given(workloads(), pools("prefill"), pools("decode"), st.integers(1, 6), st.integers(0, 2**31))
 @settings(max_examples=80)
 def test_sessions(requests: Requests, prefill: Pool, decode: Pool, sessions: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    owner = rng.integers(0, sessions, len(requests))
-    first = np.zeros(len(requests), dtype=bool)
-    first[np.unique(owner, return_index=True)[1]] = True
-    gap = np.where(first, np.nan, rng.exponential(0.05, len(requests)))
-    turns = Requests.of(
-        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, session_id=owner, gap_s=gap,
-        timeout_s=requests.timeout_s,
-    )  # fmt: skip
+    turns = in_turns(requests, sessions, seed)
     slow, fast = both(turns, prefill, decode, LINKS[2], bypass_tokens=8)
     agree(slow, fast)
 

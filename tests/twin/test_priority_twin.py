@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine_twin import COSTS, agree, both, conserve, engines, with_pool, workloads
+from test_engine_twin import COSTS, Faults, agree, both, conserve, engines, faults, through, workloads
 
-from fleetplan.engine import ROUTERS, ClosedLoop, EngineConfig, Outage, Speculation, simulate
+from fleetplan.engine import ROUTERS, ClosedLoop, EngineConfig, Speculation, simulate
 from fleetplan.errors import InputError
 from fleetplan.physics.steptime import affine
 from fleetplan.traffic.requests import Requests
@@ -41,22 +41,12 @@ def test_one_replica(case: tuple[Requests, EngineConfig], cost: str) -> None:
     conserve(fast)
 
 
-@given(
-    ranked(), st.sampled_from(ROUTERS), st.integers(1, 3),
-    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), st.sampled_from([0.05, 1.0, math.inf]), st.booleans()), max_size=3),
-)  # fmt: skip
+@given(ranked(), st.sampled_from(ROUTERS), st.integers(1, 3), faults(3))
 @settings(max_examples=150)
 def test_fleets_and_outages(
-    case: tuple[Requests, EngineConfig],
-    router: str,
-    replicas: int,
-    outages: list[tuple[int, float, float, bool]],
+    case: tuple[Requests, EngineConfig], router: str, replicas: int, outages: Faults
 ) -> None:
-    away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
-    config = with_pool(case[1], router)
-    if router == "central_queue":
-        config = replace(config, preemption="recompute", swap_blocks=0, swap_block_s=0.0)
-    slow, fast = both(case[0], COSTS["memory"], config, replicas=replicas, router=router, outages=away)
+    slow, fast = through(*case, router, replicas, outages)
     agree(slow, fast)
     conserve(fast)
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine_twin import COSTS, agree, both, conserve, engines, with_pool, workloads
+from test_engine_twin import COSTS, Faults, agree, both, conserve, engines, faults, through, workloads
 
 from fleetplan.engine import (
     ROUTERS,
     ClosedLoop,
     EngineConfig,
-    Outage,
     Pool,
     PrefixCache,
     Result,
@@ -79,22 +78,12 @@ def test_one_replica(case: tuple[Requests, EngineConfig], cost: str) -> None:
     assert (fast.attempts[gave_up] == case[1].retries + 1).all()
 
 
-@given(
-    impatient(), st.sampled_from(ROUTERS), st.integers(1, 3),
-    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), st.sampled_from([0.05, 1.0, math.inf]), st.booleans()), max_size=3),
-)  # fmt: skip
+@given(impatient(), st.sampled_from(ROUTERS), st.integers(1, 3), faults(3))
 @settings(max_examples=200)
 def test_fleets_and_outages(
-    case: tuple[Requests, EngineConfig],
-    router: str,
-    replicas: int,
-    outages: list[tuple[int, float, float, bool]],
+    case: tuple[Requests, EngineConfig], router: str, replicas: int, outages: Faults
 ) -> None:
-    away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
-    config = with_pool(case[1], router)
-    if router == "central_queue":
-        config = replace(config, preemption="recompute", swap_blocks=0, swap_block_s=0.0)
-    alike(*both(case[0], COSTS["memory"], config, replicas=replicas, router=router, outages=away))
+    alike(*through(*case, router, replicas, outages))
 
 
 @given(impatient(), st.floats(0.0, 1.0))

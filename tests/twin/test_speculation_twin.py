@@ -8,13 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
-from test_engine_twin import COSTS, agree, both, conserve, engines, with_pool, workloads
+from test_engine_twin import (
+    COSTS,
+    Faults,
+    agree,
+    both,
+    conserve,
+    engines,
+    faults,
+    through,
+    workloads,
+)
 
 from fleetplan.engine import (
     ROUTERS,
     ClosedLoop,
     EngineConfig,
-    Outage,
     Speculation,
     drafting,
     simulate,
@@ -58,10 +67,7 @@ def test_one_replica(requests: Requests, config: EngineConfig, cost: str, specul
     assert fast.series.output_tokens.sum() == requests.output_tokens[fast.outcome == 1].sum()
 
 
-@given(
-    workloads(), engines(), speculations(), st.sampled_from(ROUTERS), st.integers(1, 3),
-    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), st.sampled_from([0.05, 1.0, math.inf]), st.booleans()), max_size=3),
-)  # fmt: skip
+@given(workloads(), engines(), speculations(), st.sampled_from(ROUTERS), st.integers(1, 3), faults(3))
 @settings(max_examples=150)
 def test_fleets_and_outages(
     requests: Requests,
@@ -69,11 +75,9 @@ def test_fleets_and_outages(
     speculation: Speculation,
     router: str,
     replicas: int,
-    outages: list[tuple[int, float, float, bool]],
+    outages: Faults,
 ) -> None:
-    config = with_pool(replace(config, speculation=speculation), router)
-    away = [Outage(r % replicas, down, down + length, drain) for r, down, length, drain in outages]
-    slow, fast = both(requests, COSTS["memory"], config, replicas=replicas, router=router, outages=away)
+    slow, fast = through(requests, replace(config, speculation=speculation), router, replicas, outages)
     agree(slow, fast)
     conserve(fast)
 

@@ -1,13 +1,18 @@
-"""Compiled: what is to come by time — arrivals that a finish causes, and deadlines — as heaps of (time, request)."""
+"""Compiled: what is to come by time. Arrivals that a finish causes, and deadlines, are heaps of (time, request)."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from fleetplan.engine.config import GRID_PER_S
-from fleetplan.engine.jit import compiled
+from fleetplan.engine.config import GRID_PER_S, NANOSECOND
+from fleetplan.engine.jit import compiled, inlined
 from fleetplan.engine.state import State
+
+COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
+"""Kinds of events, in their order at equal times."""
+LANDING = OUTAGE
+"""KV that has crossed to decode goes where an outage would, which pools do not have."""
 
 
 @compiled
@@ -75,3 +80,51 @@ def expect_expiry(st: State, i: int, when_s: float) -> None:
     p = st.p[0]
     push_pair(st.expiry, p.expiries, when_s, i)
     p.expiries += 1
+
+
+@inlined
+def from_outside(
+    st: State, first_s: float, row: int, key: float, kind: int, index: int
+) -> tuple[float, int, int]:
+    """(time, kind, request) of the next arrival or deadline, where it comes before this event; else this event.
+
+    `row` is the next request that has a time of its own, `first_s` that time; infinite: there is none.
+    """
+    p = st.p[0]
+    arrival, arriving = first_s, row if first_s < math.inf else -1
+    if p.arrivals_ahead > 0 and (
+        st.ahead[0].time_s < arrival or (st.ahead[0].time_s == arrival and st.ahead[0].row < arriving)
+    ):
+        arrival, arriving = st.ahead[0].time_s, st.ahead[0].row
+    if arriving >= 0 and (arrival < key or (arrival == key and kind > ARRIVAL)):
+        key, kind, index = arrival, ARRIVAL, arriving
+    if p.expiries > 0:
+        when = st.expiry[0].time_s + 2 * NANOSECOND
+        if when < key or (when == key and kind > EXPIRY):
+            key, kind, index = when, EXPIRY, st.expiry[0].row
+    return key, kind, index
+
+
+@inlined
+def outage_before(st: State, key: float, kind: int, index: int) -> tuple[float, int, int]:
+    """(time, kind, index) of the next outage, where it comes before this event and matters still; else this event."""
+    p = st.p[0]
+    if p.next_outage < len(st.outage):
+        when = st.outage[p.next_outage].time_s
+        if (when < key or (when == key and kind > OUTAGE)) and (index >= 0 or st.door[0] >= 0):
+            return when, OUTAGE, p.next_outage
+    return key, kind, index
+
+
+@inlined
+def take_arrival(st: State, row: int, i: int, now_s: float) -> int:
+    """Request i arrives, and its deadline is expected; the next request with a time of its own."""
+    p = st.p[0]
+    if i == row:
+        row += 1
+    else:
+        pop_pair(st.ahead, p.arrivals_ahead)
+        p.arrivals_ahead -= 1
+    if p.expiring:
+        expect_expiry(st, i, now_s + st.extra[i].timeout_s)
+    return row

@@ -6,7 +6,18 @@ import math
 from typing import Any
 
 from fleetplan.engine.adapters import unload
-from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
+from fleetplan.engine.agenda import (
+    ARRIVAL,
+    BEGIN,
+    COMMIT,
+    EXPIRY,
+    expect_expiry,
+    from_outside,
+    outage_before,
+    pop_pair,
+    spawn,
+    take_arrival,
+)
 from fleetplan.engine.blocks import blocks_needed, held_at_end
 from fleetplan.engine.cache import forget, wipe
 from fleetplan.engine.clock import steps_before, stretch_s
@@ -29,7 +40,6 @@ ROUND_ROBIN, RANDOM, LEAST_OUTSTANDING, LEAST_KV, PREFIX_AFFINE, POWER_OF_TWO, C
 NEVER_FITS, QUEUE_FULL, QUEUE_TOKENS, TOO_MANY_ANSWERS = 1, 2, 3, 5
 AT_THE_DOOR = -2
 """`served_by` of a request that arrived when nobody was up."""
-COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
 def run(state: State) -> None:
@@ -51,23 +61,9 @@ def _run(state: State, table: Any) -> None:
             rec = st.replica[r]
             if rec.key_s < key:
                 key, kind, index = rec.key_s, COMMIT if rec.status == BUSY else BEGIN, r
-        arrival, arriving = math.inf, -1
-        if row < n:
-            arrival, arriving = st.request[row].arrival_s, row
-        if p.arrivals_ahead > 0 and (
-            st.ahead[0].time_s < arrival or (st.ahead[0].time_s == arrival and st.ahead[0].row < arriving)
-        ):
-            arrival, arriving = st.ahead[0].time_s, st.ahead[0].row
-        if arriving >= 0 and (arrival < key or (arrival == key and kind > ARRIVAL)):
-            key, kind, index = arrival, ARRIVAL, arriving
-        if p.expiries > 0:
-            when = st.expiry[0].time_s + 2 * NANOSECOND
-            if when < key or (when == key and kind > EXPIRY):
-                key, kind, index = when, EXPIRY, st.expiry[0].row
-        if p.next_outage < len(st.outage):
-            when = st.outage[p.next_outage].time_s
-            if (when < key or (when == key and kind > OUTAGE)) and (index >= 0 or st.door[0] >= 0):
-                key, kind, index = when, OUTAGE, p.next_outage
+        first_s = st.request[row].arrival_s if row < n else math.inf
+        key, kind, index = from_outside(st, first_s, row, key, kind, index)
+        key, kind, index = outage_before(st, key, kind, index)
         if index < 0 or key > p.until_s:
             break
         if kind == COMMIT:
@@ -80,13 +76,7 @@ def _run(state: State, table: Any) -> None:
                         break
             _begin(st, index)
         elif kind == ARRIVAL:
-            if arriving == row:
-                row += 1
-            else:
-                pop_pair(st.ahead, p.arrivals_ahead)
-                p.arrivals_ahead -= 1
-            if p.expiring:
-                expect_expiry(st, index, key + st.extra[index].timeout_s)
+            row = take_arrival(st, row, index, key)
             if p.retries > 0:
                 begin_attempt(st, index, key)
             arrive(st, index, key)
@@ -132,27 +122,12 @@ def arrive(st: State, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and call its replica."""
     p = st.p[0]
     r = route(st, i, now_s)
-    if r < 0:  # nobody is up: it waits at the door
-        st.request[i].behind = -1
-        if st.door[0] < 0:
-            st.door[0] = i
-        else:
-            st.request[st.door[1]].behind = i
-        st.door[1] = i
-        st.request[i].served_by = AT_THE_DOOR
+    if r < 0:
+        wait_at_door(st, i)
         return
     q = queue_of(st, r)
-    queue = st.queue[q]
     st.request[i].served_by = -1 if p.central else r
-    refused = 0
-    if p.limited and held_at_end(st, i) > p.total_blocks:
-        refused = NEVER_FITS
-    elif st.request[i].answers > p.most_answers:
-        refused = TOO_MANY_ANSWERS
-    elif queue.length >= p.max_queued_requests:
-        refused = QUEUE_FULL
-    elif queue.tokens + st.request[i].prompt > p.max_queued_tokens:
-        refused = QUEUE_TOKENS
+    refused = refusal(st, q, i)
     if refused:
         if p.retries > 0:
             st.again[i].refusals += 1
@@ -173,6 +148,42 @@ def arrive(st: State, i: int, now_s: float) -> None:
     rec.outstanding += 1
     if rec.status == IDLE or nobody_waits or p.levels > 1:
         _call(st, r, now_s)
+
+
+@compiled
+def wait_at_door(st: State, i: int) -> None:
+    """Nobody is up: request i waits until somebody is."""
+    st.request[i].behind = -1
+    if st.door[0] < 0:
+        st.door[0] = i
+    else:
+        st.request[st.door[1]].behind = i
+    st.door[1] = i
+    st.request[i].served_by = AT_THE_DOOR
+
+
+@compiled
+def give_up_at_door(st: State, i: int, when_s: float) -> None:
+    """Request i has waited there as long as it will."""
+    st.request[i].outcome = TIMED_OUT
+    st.request[i].finish_s = when_s
+    if st.p[0].dynamic:
+        spawn(st, i, when_s)
+
+
+@inlined
+def refusal(st: State, q: int, i: int) -> int:
+    """Why request i may not wait in queue q; 0: it may."""
+    p, queue = st.p[0], st.queue[q]
+    if p.limited and held_at_end(st, i) > p.total_blocks:
+        return NEVER_FITS
+    if st.request[i].answers > p.most_answers:
+        return TOO_MANY_ANSWERS
+    if queue.length >= p.max_queued_requests:
+        return QUEUE_FULL
+    if queue.tokens + st.request[i].prompt > p.max_queued_tokens:
+        return QUEUE_TOKENS
+    return 0
 
 
 @inlined
@@ -252,10 +263,7 @@ def _expire(st: State, i: int, key_s: float) -> None:
         send_again(st, i, key_s - 2 * NANOSECOND, key_s - 2 * NANOSECOND)
         return
     if r == AT_THE_DOOR:
-        st.request[i].outcome = TIMED_OUT
-        st.request[i].finish_s = key_s - 2 * NANOSECOND
-        if p.dynamic:
-            spawn(st, i, key_s - 2 * NANOSECOND)
+        give_up_at_door(st, i, key_s - 2 * NANOSECOND)
         return
     q = queue_of(st, r)
     was_head = head_of(st, q) == i

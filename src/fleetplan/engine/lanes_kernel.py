@@ -5,34 +5,43 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
-from fleetplan.engine.blocks import blocks_needed, held_at_end
+from fleetplan.engine.agenda import (
+    ARRIVAL,
+    BEGIN,
+    COMMIT,
+    EXPIRY,
+    OUTAGE,
+    from_outside,
+    outage_before,
+    pop_pair,
+    spawn,
+    take_arrival,
+)
+from fleetplan.engine.blocks import blocks_needed
 from fleetplan.engine.clock import at, stretch_s
 from fleetplan.engine.config import NANOSECOND
 from fleetplan.engine.fleet import (
     AT_THE_DOOR,
     LEAST_KV,
-    NEVER_FITS,
     POWER_OF_TWO,
     PREFIX_AFFINE,
-    QUEUE_FULL,
-    QUEUE_TOKENS,
     RANDOM,
     ROUND_ROBIN,
     begin_anew,
     empty,
+    give_up_at_door,
+    refusal,
     stop,
+    wait_at_door,
 )
 from fleetplan.engine.jit import compiled, entered
 from fleetplan.engine.leaving import give_up
 from fleetplan.engine.load import COMES_UP, DRAINS
-from fleetplan.engine.outcome import REJECTED, TIMED_OUT, UNFINISHED
+from fleetplan.engine.outcome import REJECTED, UNFINISHED
 from fleetplan.engine.queues import head_of, push_back
 from fleetplan.engine.reach import addresses, reach
 from fleetplan.engine.state import BUSY, STRETCH, State
 from fleetplan.engine.steps import begin_step, commit_step
-
-COMMIT, OUTAGE, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
 def run_lanes(
@@ -57,35 +66,15 @@ def _run(
         for h in range(len(home)):
             if home[h].key_s < key or (home[h].key_s == key and index >= 0 and home[h].kind < kind):
                 key, kind, index = home[h].key_s, home[h].kind, h
-        arrival, arriving = math.inf, -1
-        if row < n:
-            arrival, arriving = st.request[row].arrival_s, row
-        if p.arrivals_ahead > 0 and (
-            st.ahead[0].time_s < arrival or (st.ahead[0].time_s == arrival and st.ahead[0].row < arriving)
-        ):
-            arrival, arriving = st.ahead[0].time_s, st.ahead[0].row
-        if arriving >= 0 and (arrival < key or (arrival == key and kind > ARRIVAL)):
-            key, kind, index = arrival, ARRIVAL, arriving
-        if p.expiries > 0:
-            when = st.expiry[0].time_s + 2 * NANOSECOND
-            if when < key or (when == key and kind > EXPIRY):
-                key, kind, index = when, EXPIRY, st.expiry[0].row
-        if p.next_outage < len(st.outage):
-            when = st.outage[p.next_outage].time_s
-            if (when < key or (when == key and kind > OUTAGE)) and (index >= 0 or st.door[0] >= 0):
-                key, kind, index = when, OUTAGE, p.next_outage
+        first_s = st.request[row].arrival_s if row < n else math.inf
+        key, kind, index = from_outside(st, first_s, row, key, kind, index)
+        key, kind, index = outage_before(st, key, kind, index)
         if index < 0 or key > p.until_s:
             break
         if kind == COMMIT:
             _end(st, home, lane, index)
         elif kind == ARRIVAL:
-            if arriving == row:
-                row += 1
-            else:
-                pop_pair(st.ahead, p.arrivals_ahead)
-                p.arrivals_ahead -= 1
-            if p.expiring:
-                expect_expiry(st, index, key + st.extra[index].timeout_s)
+            row = take_arrival(st, row, index, key)
             _arrive(st, home, lane, index, key)
         elif kind == EXPIRY:
             pop_pair(st.expiry, p.expiries)
@@ -229,23 +218,11 @@ def _arrive(st: State, home: Any, lane: Any, i: int, now_s: float) -> None:
     """Route an arrival, refuse it, or let it wait and its replica look."""
     p, stages = st.p[0], len(lane) // len(home)
     h = _route(st, home, lane, i)
-    if h < 0:  # nobody is up: it waits at the door
-        st.request[i].behind = -1
-        if st.door[0] < 0:
-            st.door[0] = i
-        else:
-            st.request[st.door[1]].behind = i
-        st.door[1] = i
-        st.request[i].served_by = AT_THE_DOOR
+    if h < 0:
+        wait_at_door(st, i)
         return
     st.request[i].served_by = h * stages
-    refused = 0
-    if p.limited and held_at_end(st, i) > p.total_blocks:
-        refused = NEVER_FITS
-    elif st.queue[h].length >= p.max_queued_requests:
-        refused = QUEUE_FULL
-    elif st.queue[h].tokens + st.request[i].prompt > p.max_queued_tokens:
-        refused = QUEUE_TOKENS
+    refused = refusal(st, h, i)
     if refused:
         st.request[i].outcome = REJECTED
         st.request[i].reason = refused
@@ -307,10 +284,7 @@ def _expire(st: State, home: Any, lane: Any, i: int, key_s: float) -> None:
     when_s = key_s - 2 * NANOSECOND
     k = st.request[i].served_by
     if k == AT_THE_DOOR:
-        st.request[i].outcome = TIMED_OUT
-        st.request[i].finish_s = when_s
-        if st.p[0].dynamic:
-            spawn(st, i, when_s)
+        give_up_at_door(st, i, when_s)
         return
     give_up(st, i, when_s)
     _wake(st, home, lane, k * len(home) // len(lane), key_s)

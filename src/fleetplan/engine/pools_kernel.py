@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fleetplan.engine.agenda import expect_expiry, pop_pair, spawn
+from fleetplan.engine.agenda import (
+    ARRIVAL,
+    BEGIN,
+    COMMIT,
+    EXPIRY,
+    LANDING,
+    from_outside,
+    pop_pair,
+    spawn,
+    take_arrival,
+)
 from fleetplan.engine.blocks import blocks, blocks_needed, held_at_end
 from fleetplan.engine.clock import add_gap, steps_before, stretch_s
 from fleetplan.engine.config import NANOSECOND
@@ -21,8 +31,6 @@ from fleetplan.engine.schedule import may_admit
 from fleetplan.engine.slots import start_decoding
 from fleetplan.engine.state import BUSY, CONTINUOUS, IDLE, PREFILL_FIRST, READY, STRETCH, State
 from fleetplan.engine.steps import begin_step, commit_step
-
-COMMIT, LANDING, ARRIVAL, EXPIRY, BEGIN = 0, 1, 2, 3, 4
 
 
 def run_pools(prefill: State, decode: State, x: Any, way: Any, berth: Any, order: Any) -> None:
@@ -56,32 +64,15 @@ def _run(
             when = way[order[link.next]].landed_s - NANOSECOND
             if when < key or (when == key and kind > LANDING):
                 key, kind, row_due = when, LANDING, order[link.next]
-        arrival, arriving = math.inf, -1
-        if row < n:
-            arrival, arriving = pre.request[row].arrival_s, row
-        if p.arrivals_ahead > 0 and (
-            dec.ahead[0].time_s < arrival or (dec.ahead[0].time_s == arrival and dec.ahead[0].row < arriving)
-        ):
-            arrival, arriving = dec.ahead[0].time_s, dec.ahead[0].row
-        if arriving >= 0 and (arrival < key or (arrival == key and kind > ARRIVAL)):
-            key, kind, row_due = arrival, ARRIVAL, arriving
-        if p.expiries > 0:
-            when = dec.expiry[0].time_s + 2 * NANOSECOND
-            if when < key or (when == key and kind > EXPIRY):
-                key, kind, row_due = when, EXPIRY, dec.expiry[0].row
+        first_s = pre.request[row].arrival_s if row < n else math.inf
+        key, kind, row_due = from_outside(dec, first_s, row, key, kind, row_due)
         if math.isinf(key) or key > link.until_s:
             break
         if kind == LANDING:
             link.next += 1
             _land(pre, dec, x, way, berth, row_due, key)
         elif kind == ARRIVAL:
-            if arriving == row:
-                row += 1
-            else:
-                pop_pair(dec.ahead, p.arrivals_ahead)
-                p.arrivals_ahead -= 1
-            if p.expiring:
-                expect_expiry(dec, row_due, key + dec.extra[row_due].timeout_s)
+            row = take_arrival(dec, row, row_due, key)
             _arrive(pre, dec, x, way, berth, order, row_due, key)
         elif kind == EXPIRY:
             pop_pair(dec.expiry, p.expiries)

@@ -165,7 +165,7 @@ def _residents(candidate: Candidate, decision: Decision) -> Iterator[tuple[str, 
     scenario = decision.plan.scenario
     assert isinstance(scenario, Scenario)
     if candidate.max_adapters is not None and (used := different(scenario)):
-        counts = (candidate.max_adapters * 2, min(used, MOST_ADAPTERS), candidate.max_adapters // 2)
+        counts = (candidate.max_adapters * 2, used, candidate.max_adapters // 2)
         for count in dict.fromkeys(min(n, used, MOST_ADAPTERS) for n in counts):
             if count >= 1 and count != candidate.max_adapters:
                 yield "adapters", _resident_words(count), candidate.everywhere(max_adapters=count)
